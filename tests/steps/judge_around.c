@@ -7,17 +7,15 @@
 #define AROUND "every rank sends to its neighbours in the ring only"
 #define AMOUNT "no rank sends more than twice the data"
 
+static double twice_the_data(const SumCall *call, int rank)
+{
+    (void)rank;
+    return 2 * bytes_of_values(call) + SLACK;
+}
+
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
-    double values = bytes_of_values(call), all = 0;
-    const Diagnosis *diagnosis = NULL;
-    for (int r = 0; r < call->run->ranks; r++) {
-        double sent = bytes_sent_by(call, r);
-        if (sent > 2 * values + SLACK)
-            diagnosis = &d_too_much_sent;
-        all += sent;
-    }
-    return all < 2 * (call->run->ranks - 1) * values ? &d_not_by_messages : diagnosis;
+    return wrong_bytes_sent(call, twice_the_data, &d_too_much_sent);
 }
 
 static const CallRule way = {AROUND, not_around, ways_of_call};

@@ -21,8 +21,9 @@
 static char *host_words(const Run *run, int rank)
 {
     return format_text("rank %d, on %s with %s", rank, node_name(run_node(run, rank)).text,
-                       run_local_size(run, rank) == 1 ? "no other"
-                                                      : rank_names(others_of_host(run, rank)).text);
+                       run_local_size(run, rank) == 1
+                           ? "no other"
+                           : rank_names(workers_by(OTHERS_OF_HOST, run, rank)).text);
 }
 
 // The group is these workers, in their order.
@@ -47,7 +48,7 @@ static char *part_evidence(const Run *run, const Part *part)
 {
     char *evidence = NULL;
     for (int r = 0; r < run->ranks; r++) {
-        if (part->fits(run, r, of_host(run, r)))
+        if (part->fits(run, r, workers_by(OF_HOST, run, r)))
             continue;
         char *host = host_words(run, r);
         text_add(&evidence, "%s%s: ", evidence ? "\n" : "", host);
@@ -112,10 +113,7 @@ static double rank_modulo_even_share(Cell cell)
 
 static double rank_after_first(Cell cell)
 {
-    int first = 0;
-    while (!same_host(cell.row->run, first, cell.rank))
-        first++;
-    return cell.rank - first;
+    return cell.rank - first_on_host(cell.row->run, cell.rank);
 }
 
 static int claimed_local_rank(const Run *run, int rank)
@@ -143,22 +141,6 @@ static const Diagnosis *wrong_formula(const Runs *runs)
     return diagnosis;
 }
 
-// Among the workers of each host the local ranks are 0, 1, ... in some order.
-static bool is_another_order(const Runs *runs)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            RankSet taken = 0;
-            for (int other = 0; other < run->ranks; other++)
-                if (same_host(run, r, other) && claimed(run, other, "local_rank") >= 0 &&
-                    claimed(run, other, "local_rank") < MAX_RANKS)
-                    taken |= 1u << claimed(run, other, "local_rank");
-            if (taken != all_ranks(run_local_size(run, r)))
-                return false;
-        }
-    return true;
-}
-
 static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
 {
     const Diagnosis *formula = wrong_formula(runs);
@@ -167,9 +149,8 @@ static const Diagnosis *wrong_rank(const Runs *runs, const Diagnosis *other)
     const Diagnosis *theory = theory_of(runs, fits_rank, other);
     if (theory)
         return theory;
-    if (fits_everywhere(runs, fits_one_more, of_host))
-        return &d_counted_from_one;
-    return is_another_order(runs) ? &d_other_order_of_numbers : &d_local_rank_wrong;
+    return fits_everywhere(runs, fits_one_more, OF_HOST) ? &d_counted_from_one
+                                                         : &d_local_rank_wrong;
 }
 
 static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
@@ -177,9 +158,9 @@ static const Diagnosis *wrong_group(const Runs *runs, const Diagnosis *other)
     const Diagnosis *theory = theory_of(runs, fits_members, other);
     if (!other && theory == &d_all_on_one_host_hosts_not_told_apart)
         return &d_all_on_one_host;
-    if (fits_everywhere(runs, fits_members, of_host))
-        return &d_other_order_of_the_group;
-    if (fits_everywhere(runs, fits_members, of_nobody))
+    if (fits_everywhere(runs, fits_members, OF_HOST))
+        return &d_other_order;
+    if (fits_everywhere(runs, fits_members, OF_NOBODY))
         return &d_no_group;
     return theory ? theory : &d_group_wrong;
 }
@@ -214,9 +195,6 @@ static void judge(const Runs *runs, Report *report)
         judge_property(runs, DEVICE, device_fault, report);
 }
 
-// ---- Where a run ends early.
-
 JUDGE("placement", judge)
 OWN_ENDS("placement",
-         EXPLAINED({"MPI_ERR_ARG", &d_crashed_argument}, {"MPI_ERR_TRUNCATE", &d_crashed_too_long},
-                   {"MPI_ERR_COMM", &d_crashed_no_communicator}))
+         EXPLAINED({"MPI_ERR_ARG", &d_crashed_argument}, {"MPI_ERR_TRUNCATE", &d_crashed_too_long}))

@@ -88,19 +88,13 @@ static const char *model_of(const Run *run)
 // One after the other at the model's end, with the loss's own, if it has one.
 static int softmaxes(const char *model)
 {
-    int in_a_row = strstr(model, ", read as logits") != NULL;
-    const char *end = model + strlen(model);
-    while (end > model) { // from the last line to the first
-        const char *line = end - 1;
-        while (line > model && line[-1] != '\n')
-            line--;
+    int in_a_row = 0;
+    for (const char *line = model, *end; *line; line = *end ? end + 1 : end) {
+        end = line + strcspn(line, "\n");
         const char *found = strstr(line, ": softmax of ");
-        if (!found || found > end)
-            break;
-        in_a_row++;
-        end = line;
+        in_a_row = found && found < end ? in_a_row + 1 : 0;
     }
-    return in_a_row;
+    return in_a_row + (strstr(model, ", read as logits") != NULL);
 }
 
 // Of the model that the program has with the most of them.
@@ -170,9 +164,8 @@ static bool figures_were_changed(const Run *run)
     return false;
 }
 
-static char *evidence_of_loss(const Run *run, const cJSON *batch)
+static char *evidence_of_loss(const Run *run, const cJSON *batch, int count)
 {
-    int count = batch ? most_softmaxes(run) : softmaxes(model_of(run));
     char *evidence = format_text("softmaxes that are applied, one after the other: %d", count);
     if (batch) {
         double images = event_number(batch, "images");
@@ -191,13 +184,13 @@ static char *evidence_of_loss(const Run *run, const cJSON *batch)
 static Fault loss_fault(const Run *run)
 {
     const cJSON *wrong = wrong_loss(run);
-    bool again = (wrong ? most_softmaxes(run) : softmaxes(model_of(run))) > 1;
-    if (!wrong && !again)
+    int count = wrong ? most_softmaxes(run) : softmaxes(model_of(run));
+    if (!wrong && count <= 1)
         return NO_FAULT;
-    return (Fault){!again                      ? &d_loss_wrong
+    return (Fault){count <= 1                  ? &d_loss_wrong
                    : figures_were_changed(run) ? &d_only_the_figure
                                                : &d_softmax_twice,
-                   evidence_of_loss(run, wrong)};
+                   evidence_of_loss(run, wrong, count)};
 }
 
 // ---- The rest of the file.
@@ -222,26 +215,23 @@ static const char *const layers[] = {
 static char *first_other_layer(const char *model)
 {
     size_t count = sizeof layers / sizeof *layers;
-    for (size_t i = 0; i < count || *model; i++) {
+    char *other = NULL;
+    for (size_t i = 0; (i < count || *model) && !other; i++) {
+        const char *was = i < count ? layers[i] : NULL;
         size_t length = strcspn(model, "\n");
         char *line = format_text("%.*s", (int)length, model);
         char *logits = strstr(line, ", read as logits");
         if (logits)
             *logits = '\0';
-        bool known =
-            i < count ? strcmp(line, layers[i]) == 0 : strstr(line, ": softmax of ") != NULL;
-        if (!known) {
-            char *other =
-                format_text("the model has '%s'%s%s%s", length ? line : "nothing more",
-                            i < count ? ", the file as it was '" : "", i < count ? layers[i] : "",
-                            i < count ? "'" : ", and the file as it was nothing there");
-            free(line);
-            return other;
-        }
+        if (was ? strcmp(line, was) != 0 : !strstr(line, ": softmax of "))
+            other =
+                format_text("the model has '%s', %s%s%s", length ? line : "nothing more",
+                            was ? "the file as it was '" : "and the file as it was nothing there",
+                            was ? was : "", was ? "'" : "");
         free(line);
         model += length + (model[length] == '\n');
     }
-    return NULL;
+    return other;
 }
 
 static Fault layers_fault(const Run *run)
@@ -323,105 +313,75 @@ static Fault images_fault(const Run *run)
 // ---- The printed metrics.
 
 typedef struct {
-    const char *what;
-    double shown, said; // by the program; by the model, in the mean
-} Figure;
+    const char *field, *of_test; // of a history
+    const char *printed;
+    const Diagnosis *changed;
+} Metric;
 
-// Of an epoch, or, behind the last one, of what is printed at the end: loss and accuracy, and those
-// of validation. Returns how many there are.
-static int figures_of(const Run *run, int epoch, bool losses, Figure figures[2])
+static const Metric loss = {"loss", "val_loss", "the loss behind 'Test:'", &d_figure_changed},
+                    accuracy = {"accuracy", "val_accuracy", "the accuracy behind 'Test:'",
+                                &d_accuracy_wrong};
+
+// By the model, in the mean.
+static double said(const Metric *metric, Answers sum)
+{
+    return (metric == &loss ? sum.surprise : sum.correct) / sum.images;
+}
+
+static Fault other_figure(const char *what, double shown, double mean, const Diagnosis *changed)
+{
+    if (!differ(shown, mean))
+        return NO_FAULT;
+    if (isnan(shown))
+        return fault_with(&d_not_printed, "no line says %s", what);
+    return fault_with(changed, "%s is %.4f; by what the model said of each image it is %.4f", what,
+                      shown, mean);
+}
+
+static Fault printed_fault(const Run *run, const Metric *metric)
+{
+    double of_loss = NAN, of_accuracy = NAN;
+    printed_figures(run, &of_loss, &of_accuracy);
+    return other_figure(metric->printed, metric == &loss ? of_loss : of_accuracy,
+                        said(metric, last_test(run)),
+                        tests_on_training_images(run) ? &d_other_images : metric->changed);
+}
+
+static Fault metric_fault(const Run *run, const Metric *metric)
 {
     const Events *events = &run->traces.of[0];
-    const cJSON *fit = event_nth(events, "fit", 0), *logged = event_nth(events, "history", epoch);
-    if (!logged) {
-        double loss = NAN, accuracy = NAN;
-        Answers test = last_test(run);
-        printed_figures(run, &loss, &accuracy);
-        figures[0] = (Figure){losses ? "the loss behind 'Test:'" : "the accuracy behind 'Test:'",
-                              losses ? loss : accuracy,
-                              (losses ? test.surprise : test.correct) / test.images};
-        return 1;
-    }
-    int at = -1;
-    for (int e = 0; e <= epoch; e++)
+    const cJSON *fit = event_nth(events, "fit", 0);
+    for (int e = 0, at = -1; e < event_count(events, "history"); e++) {
+        const cJSON *logged = event_nth(events, "history", e);
         at = event_find(events, "epoch", at + 1);
-    Answers train = answers_before(events, at, true, event_number(fit, "steps"));
-    Answers test = answers_before(events, at, false, event_number(fit, "validation_steps"));
-    const char *own = losses ? "loss" : "accuracy", *of_test = losses ? "val_loss" : "val_accuracy";
-    figures[0] = (Figure){own, event_number(logged, own),
-                          (losses ? train.surprise : train.correct) / train.images};
-    figures[1] = (Figure){of_test, event_number(logged, of_test),
-                          (losses ? test.surprise : test.correct) / test.images};
-    return 2;
-}
-
-// The first that differs; false where none does.
-static bool first_other_figure(const Run *run, bool losses, Figure *figure, int *epoch)
-{
-    int epochs = event_count(&run->traces.of[0], "history");
-    for (*epoch = 0; *epoch <= epochs; ++*epoch) {
-        Figure figures[2];
-        int count = figures_of(run, *epoch, losses, figures);
-        for (int f = 0; f < count; f++)
-            if (differ(figures[f].shown, figures[f].said)) {
-                *figure = figures[f];
-                return true;
-            }
+        Answers train = answers_before(events, at, true, event_number(fit, "steps"));
+        Answers test = answers_before(events, at, false, event_number(fit, "validation_steps"));
+        Fault fault = other_figure(metric->field, event_number(logged, metric->field),
+                                   said(metric, train), metric->changed);
+        if (!fault.diagnosis)
+            fault = other_figure(metric->of_test, event_number(logged, metric->of_test),
+                                 said(metric, test), metric->changed);
+        if (fault.diagnosis) {
+            text_add(&fault.evidence, "\nin epoch %d", e + 1);
+            return fault;
+        }
     }
-    return false;
-}
-
-static const Diagnosis *wrong_figure(const Run *run, int epoch, bool losses, const Figure *figure)
-{
-    bool last = epoch == event_count(&run->traces.of[0], "history");
-    if (isnan(figure->shown))
-        return &d_not_printed;
-    if (last && tests_on_training_images(run))
-        return &d_other_images;
-    return losses ? &d_figure_changed : &d_accuracy_wrong;
-}
-
-static Fault figure_fault(const Run *run, bool losses)
-{
-    Figure figure;
-    int epoch;
-    if (!first_other_figure(run, losses, &figure, &epoch))
-        return NO_FAULT;
-    char *evidence =
-        isnan(figure.shown)
-            ? format_text("no line says %s", figure.what)
-            : format_text("%s is %.4f; by what the model said of each image it is %.4f",
-                          figure.what, figure.shown, figure.said);
-    if (event_nth(&run->traces.of[0], "history", epoch))
-        text_add(&evidence, "\nin epoch %d", epoch + 1);
-    return (Fault){wrong_figure(run, epoch, losses, &figure), evidence};
+    return printed_fault(run, metric);
 }
 
 static Fault logged_fault(const Run *run)
 {
-    return figure_fault(run, true);
+    return metric_fault(run, &loss);
 }
 
 static Fault accuracy_fault(const Run *run)
 {
-    return figure_fault(run, false);
-}
-
-// By fit(), or by a loop of the program's own.
-static bool nothing_computed(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (event_count(&run->traces.of[0], "gradient") == 0) {
-            report_failure_in(report, runs, run, TRAINED, &d_nothing_trained,
-                              "there is no gradient in its trace");
-            return true;
-        }
-    return false;
+    return metric_fault(run, &accuracy);
 }
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_computed(runs, report))
+    if (none_computed(runs, TRAINED, report))
         return;
     bool right = judge_property(runs, TRAINED, loss_fault, report);
     judge_property(runs, LAYERS, layers_fault, report);

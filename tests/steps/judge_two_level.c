@@ -14,18 +14,12 @@
 
 // ---- Hosts. A host stands for itself by its first rank.
 
-static bool is_first(const Run *run, int rank)
-{
-    return run_local_rank(run, rank) == 0;
-}
-
 // Bytes that a rank sends to other hosts. An all-reduce of ranks of different hosts counts as a ring.
 static double sent_away_by(const SumCall *call, int rank)
 {
     double bytes = call->as_ring[rank];
     for (int to = 0; to < call->run->ranks; to++)
-        if (!same_host(call->run, rank, to))
-            bytes += call->sent[rank][to];
+        bytes += same_host(call->run, rank, to) ? 0 : call->sent[rank][to];
     return bytes;
 }
 
@@ -36,11 +30,11 @@ typedef struct {
     int messages;  // all that they send
 } Host;
 
-static Host host_of(const SumCall *call, int first)
+static Host host_of(const SumCall *call, int rank)
 {
     Host host = {0};
     for (int r = 0; r < call->run->ranks; r++) {
-        if (!same_host(call->run, first, r))
+        if (!same_host(call->run, rank, r))
             continue;
         double bytes = sent_away_by(call, r);
         host.bytes += bytes;
@@ -62,144 +56,46 @@ static double sent_between_hosts(const SumCall *call)
 // What a ring of all ranks in their order sends to other hosts.
 static double flat_between_hosts(const SumCall *call)
 {
-    const Run *run = call->run;
-    double ranks = run->ranks, bytes = 0;
-    for (int r = 0; r < run->ranks; r++)
-        if (!same_host(run, r, (r + 1) % run->ranks))
-            bytes += 2 * (ranks - 1) / ranks * bytes_of_values(call);
-    return bytes;
+    double ranks = call->run->ranks, hops = 0;
+    for (int r = 0; r < call->run->ranks; r++)
+        hops += !same_host(call->run, r, (r + 1) % call->run->ranks);
+    return hops * 2 * (ranks - 1) / ranks * bytes_of_values(call);
 }
 
 // ---- Wrong sums.
 
-// `own`: of its own host, each rank so often; `others`: of the others.
-static bool has_host_times(const SumCall *call, const SumParts *parts, int rank, int own,
-                           int others)
+static RankSet firsts(const Run *run)
 {
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != (same_host(call->run, r, rank) ? own : others))
-            return false;
-    return !parts->divisor;
+    return first_on_hosts(run, all_ranks(run->ranks));
 }
 
-static bool is_of_own_host(const SumCall *call, const SumParts *parts, int rank)
-{
-    return has_host_times(call, parts, rank, 1, 0);
-}
-
-static bool lacks_own_host(const SumCall *call, const SumParts *parts, int rank)
-{
-    return has_host_times(call, parts, rank, 0, 1);
-}
-
-static bool is_of_own_host_or_of_own(const SumCall *call, const SumParts *parts, int rank)
-{
-    bool own = !parts->divisor;
-    for (int r = 0; r < call->run->ranks; r++)
-        own = own && parts->times[r] == (r == rank);
-    return own || is_of_own_host(call, parts, rank);
-}
-
-// The sum of the first ranks; or the others have kept their own.
-static bool is_of_firsts(const SumCall *call, const SumParts *parts, int rank)
-{
-    bool firsts = !parts->divisor, own = firsts;
-    for (int r = 0; r < call->run->ranks; r++) {
-        firsts = firsts && parts->times[r] == is_first(call->run, r);
-        own = own && parts->times[r] == (r == rank);
-    }
-    return firsts || (own && !is_first(call->run, rank));
-}
-
-// Of the first ranks, and of the others of its own host.
-static bool is_of_firsts_and_own_host(const SumCall *call, const SumParts *parts, int rank)
-{
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != (is_first(call->run, r) || same_host(call->run, r, rank)))
-            return false;
-    return !parts->divisor;
-}
-
-// The sum of a host has come in once for each of its ranks, or for each of this rank's host.
-static bool counts_hosts_again(const SumCall *call, const SumParts *parts, int rank)
-{
-    bool of_each = !parts->divisor, of_own = of_each;
-    for (int r = 0; r < call->run->ranks; r++) {
-        of_each = of_each && parts->times[r] == run_local_size(call->run, r);
-        of_own = of_own && parts->times[r] == run_local_size(call->run, rank);
-    }
-    return of_each || of_own;
-}
-
-// Wrong sums are on ranks only that are not the first of their host.
-static bool right_on_firsts(const SumCalls *calls)
-{
-    EACH_CALL (call, calls)
-        for (int r = 0; r < call->run->ranks; r++)
-            if (call->wrong[r] > 0 && is_first(call->run, r))
-                return false;
-    return true;
-}
-
-static bool has_firsts_twice(const SumCall *call, const SumParts *parts, int rank)
-{
-    (void)rank;
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != 1 + is_first(call->run, r))
-            return false;
-    return !parts->divisor;
-}
-
-// The others have come in with the sum of their host, and by themselves.
-static bool has_others_twice(const SumCall *call, const SumParts *parts, int rank)
-{
-    (void)rank;
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != 2 - is_first(call->run, r))
-            return false;
-    return !parts->divisor;
-}
-
-// The sum has those of its own host once more, all but the first: they had brought their values.
-static bool has_own_others_twice(const SumCall *call, const SumParts *parts, int rank)
-{
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != 1 + (same_host(call->run, r, rank) && !is_first(call->run, r)))
-            return false;
-    return !parts->divisor;
-}
-
-// The whole sum, or before they were joined those of the hosts.
-static bool is_divided_by_its_host(const SumCall *call, const SumParts *parts, int rank)
-{
-    return parts->divisor == HOST_MEANS || parts->divisor == run_local_size(call->run, rank);
-}
+static const struct {
+    const char *kind, *or_kind; // how often each rank's values are in the sum (sums.h)
+    const Diagnosis *diagnosis;
+} kinds[] = {
+    {"11 11 00", NULL, &d_hosts_not_joined},
+    {"10 10 10", "-1 00 00", &d_host_not_summed}, // or a rank that is no first one has kept its own
+    {"11 11 10", NULL, &d_hosts_joined_too_early},
+    {"11 11 00", "11 00 00", &d_hosts_not_joined},
+    {"00 00 11", NULL, &d_own_host_missing},
+    {"21 21 21", NULL, &d_own_part_twice},
+    {"12 12 12", NULL, &d_others_counted_twice},
+    {"12 12 11", NULL, &d_host_added_again},
+    {"ss ss ss", "oo oo oo", &d_hosts_counted_again},
+};
 
 static const Diagnosis *known_sums(const SumCalls *calls)
 {
-    if (wrong_sums_are(calls, is_divided_by_its_host))
+    if (wrong_sums_are(calls, "/host", NULL))
         return &d_divided_by_host;
-    if (right_on_firsts(calls))
+    if (right_on(calls, firsts))
         return &d_not_handed_out;
     if (some_values_are_right(calls))
         return NULL;
-    if (wrong_sums_are(calls, is_of_own_host))
-        return &d_hosts_not_joined;
-    if (wrong_sums_are(calls, is_of_firsts))
-        return &d_host_not_summed;
-    if (wrong_sums_are(calls, is_of_firsts_and_own_host))
-        return &d_hosts_joined_too_early;
-    if (wrong_sums_are(calls, is_of_own_host_or_of_own))
-        return &d_hosts_not_joined;
-    if (wrong_sums_are(calls, lacks_own_host))
-        return &d_own_host_missing;
-    if (wrong_sums_are(calls, has_firsts_twice))
-        return &d_own_part_twice;
-    if (wrong_sums_are(calls, has_others_twice))
-        return &d_others_counted_twice;
-    if (wrong_sums_are(calls, has_own_others_twice))
-        return &d_host_added_again;
-    return wrong_sums_are(calls, counts_hosts_again) ? &d_hosts_counted_again : NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (wrong_sums_are(calls, kinds[i].kind, kinds[i].or_kind))
+            return kinds[i].diagnosis;
+    return NULL;
 }
 
 // ---- Ways.
@@ -216,8 +112,9 @@ static const Diagnosis *wrong_way(const SumCall *call)
     if (call->across_hosts > SLACK)
         return is_allreduce(call->across) ? &d_library_did_it : &d_collective_between_hosts;
     double least = 2 * (run_nodes(call->run) - 1) * bytes_of_values(call);
-    return sent_between_hosts(call) + 1 < least && call->across_hosts == 0 ? &d_not_by_messages
-                                                                           : NULL;
+    return sent_between_hosts(call) + 1 < least && call->across_hosts == 0
+               ? &d_not_by_messages_between_hosts
+               : NULL;
 }
 
 static char *way_evidence(const SumCall *call)
@@ -229,7 +126,7 @@ static char *way_evidence(const SumCall *call)
                  rank_names(event_ranks(call->across, "ranks")).text);
     for (int r = 0; r < call->run->ranks; r++) {
         Host host = host_of(call, r);
-        if (is_first(call->run, r))
+        if (has_rank(firsts(call->run), r))
             text_add(&evidence, "\n%s, with %s, sends %.0f bytes to other hosts",
                      node_name(run_node(call->run, r)).text, rank_names(host.ranks).text,
                      host.bytes);
@@ -254,28 +151,15 @@ static bool is_one_ring(const SumCall *call)
     return rank == 0 && hops == call->run->ranks;
 }
 
-// What goes from host to host comes from one of them, or goes to it.
-static bool is_star(const SumCall *call, int host)
-{
-    bool sent = false;
-    for (int r = 0; r < call->run->ranks; r++)
-        for (int to = 0; to < call->run->ranks; to++) {
-            int from_host = run_node(call->run, r), to_host = run_node(call->run, to);
-            if (from_host == to_host || call->sent[r][to] <= 0)
-                continue;
-            if (from_host != host && to_host != host)
-                return false;
-            sent = true;
-        }
-    return sent;
-}
-
+// What goes from host to host, of several, comes from one of them, or goes to it.
 static bool goes_through_one_host(const SumCall *call)
 {
+    RankSet all = all_ranks(call->run->ranks), ends = all; // the ranks of hosts at an end of each
     for (int r = 0; r < call->run->ranks; r++)
-        if (is_star(call, run_node(call->run, r)))
-            return true;
-    return false;
+        for (int to = 0; to < call->run->ranks; to++)
+            if (!same_host(call->run, r, to) && call->sent[r][to] > 0)
+                ends &= host_of(call, r).ranks | host_of(call, to).ranks;
+    return ends != 0 && ends != all;
 }
 
 static const Diagnosis *wrong_amount(const SumCall *call)

@@ -6,139 +6,79 @@
 #include <string.h>
 #include "base/layout.h"
 
-// ---- The right answer and the likely mistakes, for each rank.
+// ---- Theories: whom a worker takes for those of its host.
 
-static RankSet all_that(const Run *run, int rank, bool (*holds)(const Run *, int, int))
+static const Diagnosis *const diagnoses[THEORIES] = {
+    [OF_JOB] = &d_all_on_one_host_hosts_not_told_apart,
+    [ITSELF] = &d_each_alone,
+    [OF_LONGER_NAMES] = &d_names_cut,
+    [OF_LIKE_NAMES] = &d_names_cut,
+    [OTHERS_OF_HOST] = &d_itself_not_counted,
+    [UP_TO_ITSELF] = &d_counted_up_to_itself,
+    [IN_A_ROW] = &d_ranks_in_a_row,
+    [OF_SAME_LOCAL_RANK] = &d_group_across_hosts,
+    [FIRSTS_FOR_FIRSTS] = &d_group_across_hosts,
+    [FIRSTS_OF_HOSTS] = &d_hosts_counted,
+    [HOST_OF_ROOT] = &d_host_of_the_root,
+};
+
+int first_on_host(const Run *run, int rank)
 {
-    RankSet ranks = 0;
-    for (int r = 0; r < run->ranks; r++)
-        ranks |= holds(run, rank, r) ? 1u << r : 0;
-    return ranks;
+    int first = 0;
+    while (!same_host(run, first, rank))
+        first++;
+    return first;
 }
 
-RankSet of_host(const Run *run, int rank)
-{
-    return all_that(run, rank, same_host);
-}
-
-static RankSet of_job(const Run *run, int rank)
-{
-    (void)rank;
-    return all_ranks(run->ranks);
-}
-
-static RankSet of_itself(const Run *run, int rank)
-{
-    (void)run;
-    return 1u << rank;
-}
-
-RankSet of_nobody(const Run *run, int rank)
-{
-    (void)run, (void)rank;
-    return 0;
-}
-
-// The names of hosts are "node-1" and "node-12": as long as this rank's, or as the other's, or as
-// the shorter of both they are the same.
+// Whether the name of the other rank's host begins with that of this one's.
 static bool name_begins(const Run *run, int rank, int other)
 {
     NodeName own = node_name(run_node(run, rank)), others = node_name(run_node(run, other));
     return strncmp(own.text, others.text, strlen(own.text)) == 0;
 }
 
-static bool is_begun(const Run *run, int rank, int other)
+static bool belongs(Theory theory, const Run *run, int rank, int other)
 {
-    return name_begins(run, other, rank);
+    bool same = same_host(run, rank, other), is_first = run_local_rank(run, other) == 0;
+    switch (theory) {
+    case OF_HOST:
+        return same;
+    case OF_JOB:
+        return true;
+    case ITSELF:
+        return other == rank;
+    case OF_LONGER_NAMES:
+        return name_begins(run, rank, other);
+    case OF_LIKE_NAMES:
+        return name_begins(run, rank, other) || name_begins(run, other, rank);
+    case OTHERS_OF_HOST:
+        return same && other != rank;
+    case UP_TO_ITSELF:
+        return same && other <= rank;
+    case IN_A_ROW:
+        return same && other - first_on_host(run, other) == run_local_rank(run, other);
+    case OF_SAME_LOCAL_RANK:
+        return same_local_rank(run, rank, other);
+    case FIRSTS_FOR_FIRSTS:
+        return is_first && run_local_rank(run, rank) == 0;
+    case FIRSTS_OF_HOSTS:
+        return is_first;
+    case HOST_OF_ROOT:
+        return same_host(run, 0, other);
+    case OF_NOBODY:
+    case THEORIES:
+        break;
+    }
+    return false;
 }
 
-static bool either_begins(const Run *run, int rank, int other)
+RankSet workers_by(Theory theory, const Run *run, int rank)
 {
-    return name_begins(run, rank, other) || is_begun(run, rank, other);
-}
-
-static RankSet of_longer_names(const Run *run, int rank)
-{
-    return all_that(run, rank, name_begins);
-}
-
-static RankSet of_shorter_names(const Run *run, int rank)
-{
-    return all_that(run, rank, is_begun);
-}
-
-static RankSet of_like_names(const Run *run, int rank)
-{
-    return all_that(run, rank, either_begins);
-}
-
-static RankSet of_same_local_rank(const Run *run, int rank)
-{
-    return all_that(run, rank, same_local_rank);
-}
-
-RankSet others_of_host(const Run *run, int rank)
-{
-    return of_host(run, rank) & ~(1u << rank);
-}
-
-static RankSet up_to_itself(const Run *run, int rank)
-{
-    return of_host(run, rank) & all_ranks(rank + 1);
-}
-
-static RankSet host_of_root(const Run *run, int rank)
-{
-    (void)rank;
-    return of_host(run, 0);
-}
-
-// From the first of its host on, as long as no rank of another one comes in between.
-static RankSet in_a_row(const Run *run, int rank)
-{
-    RankSet host = of_host(run, rank), row = 0;
+    RankSet ranks = 0;
     for (int r = 0; r < run->ranks; r++)
-        if (has_rank(host, r))
-            row |= 1u << r;
-        else if (row)
-            break;
-    return row;
+        ranks |= belongs(theory, run, rank, r) ? 1u << r : 0;
+    return ranks;
 }
-
-RankSet first_of_hosts(const Run *run, int rank)
-{
-    (void)rank;
-    RankSet firsts = 0;
-    for (int r = 0; r < run->ranks; r++)
-        firsts |= run_local_rank(run, r) == 0 ? 1u << r : 0;
-    return firsts;
-}
-
-static RankSet firsts_for_firsts(const Run *run, int rank)
-{
-    return run_local_rank(run, rank) == 0 ? first_of_hosts(run, rank) : 0;
-}
-
-// ---- Theories: the workers whom it takes for its own.
-
-typedef struct {
-    RankSet (*ranks)(const Run *run, int rank);
-    const Diagnosis *diagnosis;
-} Theory;
-
-static const Theory theories[] = {{of_job, &d_all_on_one_host_hosts_not_told_apart},
-                                  {of_itself, &d_each_alone},
-                                  {of_longer_names, &d_names_cut},
-                                  {of_shorter_names, &d_names_cut},
-                                  {of_like_names, &d_names_cut},
-                                  {others_of_host, &d_itself_not_counted},
-                                  {up_to_itself, &d_counted_up_to_itself},
-                                  {in_a_row, &d_ranks_in_a_row},
-                                  {of_same_local_rank, &d_group_across_hosts},
-                                  {firsts_for_firsts, &d_group_across_hosts},
-                                  {first_of_hosts, &d_hosts_counted},
-                                  {host_of_root, &d_host_of_the_root}};
-enum { THEORIES = sizeof theories / sizeof *theories };
 
 // ---- What the workers say.
 
@@ -167,11 +107,11 @@ bool fits_members(const Run *run, int rank, RankSet workers)
     return event_ranks(claim_of(run, rank), "group") == workers;
 }
 
-bool fits_everywhere(const Runs *runs, Fits fits, RankSet (*workers)(const Run *run, int rank))
+bool fits_everywhere(const Runs *runs, Fits fits, Theory theory)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++)
-            if (!fits(run, r, workers(run, r)))
+            if (!fits(run, r, workers_by(theory, run, r)))
                 return false;
     return true;
 }
@@ -182,7 +122,7 @@ static bool right_on_root_only(const Runs *runs, Fits fits)
     bool any = false;
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = 0; r < run->ranks; r++) {
-            bool right = fits(run, r, of_host(run, r));
+            bool right = fits(run, r, workers_by(OF_HOST, run, r));
             if (r == 0 ? !right : right && run_local_size(run, r) > 1)
                 return false;
             any = any || !right;
@@ -192,10 +132,9 @@ static bool right_on_root_only(const Runs *runs, Fits fits)
 
 const Diagnosis *theory_of(const Runs *runs, Fits fits, const Diagnosis *other)
 {
-    for (int i = 0; i < THEORIES; i++)
-        if ((!other || theories[i].diagnosis == other) &&
-            fits_everywhere(runs, fits, theories[i].ranks))
-            return theories[i].diagnosis;
+    for (Theory theory = OF_JOB; theory < THEORIES; theory++)
+        if ((!other || diagnoses[theory] == other) && fits_everywhere(runs, fits, theory))
+            return diagnoses[theory];
     return (!other || other == &d_only_on_the_root) && right_on_root_only(runs, fits)
                ? &d_only_on_the_root
                : NULL;

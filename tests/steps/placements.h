@@ -5,12 +5,25 @@
 
 #include "judge.h"
 
-// Some ranks, as seen from one of them: those of its host, with it and without, the first of each
-// host, none.
-RankSet of_host(const Run *run, int rank);
-RankSet others_of_host(const Run *run, int rank);
-RankSet first_of_hosts(const Run *run, int rank);
-RankSet of_nobody(const Run *run, int rank);
+// Whom a worker may take for the workers of its host.
+typedef enum {
+    OF_HOST, // as it should
+    OF_NOBODY,
+    OF_JOB,
+    ITSELF,
+    OF_LONGER_NAMES, // node-1 takes those of node-12, too
+    OF_LIKE_NAMES,   // ... and the other way round
+    OTHERS_OF_HOST,
+    UP_TO_ITSELF,
+    IN_A_ROW, // from the first of its host on, until a rank of another one
+    OF_SAME_LOCAL_RANK,
+    FIRSTS_FOR_FIRSTS, // the first worker of each host those of all others, and nobody else anybody
+    FIRSTS_OF_HOSTS,
+    HOST_OF_ROOT,
+    THEORIES
+} Theory;
+
+int first_on_host(const Run *run, int rank); // of this rank
 
 // What the rank says, the last time; a field of it.
 const cJSON *claim_of(const Run *run, int rank);
@@ -21,7 +34,9 @@ typedef bool (*Fits)(const Run *run, int rank, RankSet workers);
 bool fits_size(const Run *run, int rank, RankSet workers);
 bool fits_rank(const Run *run, int rank, RankSet workers);
 bool fits_members(const Run *run, int rank, RankSet workers);
-bool fits_everywhere(const Runs *runs, Fits fits, RankSet (*workers)(const Run *run, int rank));
+
+RankSet workers_by(Theory theory, const Run *run, int rank);
+bool fits_everywhere(const Runs *runs, Fits fits, Theory theory);
 
 // What explains the claims on all ranks; NULL: nothing does. Where another part is wrong, too, only
 // what explains both.

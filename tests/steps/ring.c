@@ -53,18 +53,16 @@ const Diagnosis *not_around(const SumCall *call)
 }
 
 // A chunk may be longer than an N-th, by a value in each message.
+static double two_rounds(const SumCall *call, int rank)
+{
+    double ranks = call->run->ranks;
+    return 2 * (ranks - 1) / ranks * bytes_of_values(call) +
+           (double)sizeof(float) * call->messages[rank];
+}
+
 static const Diagnosis *wrong_amount(const SumCall *call)
 {
-    double ranks = call->run->ranks, values = bytes_of_values(call), all = 0;
-    const Diagnosis *diagnosis = NULL;
-    for (int r = 0; r < call->run->ranks; r++) {
-        double sent = bytes_sent_by(call, r);
-        double most = 2 * (ranks - 1) / ranks * values + (double)sizeof(float) * call->messages[r];
-        if (sent > most)
-            diagnosis = &d_too_much_sent;
-        all += sent;
-    }
-    return all < 2 * (ranks - 1) * values ? &d_not_by_messages : diagnosis;
+    return wrong_bytes_sent(call, two_rounds, &d_too_much_sent);
 }
 
 static char *amounts_beside_the_bound(const SumCall *call)

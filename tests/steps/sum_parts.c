@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lessons/sweep.h"
 #include "base/format.h"
@@ -106,73 +107,61 @@ char *parts_words(const SumParts *parts, int ranks)
     return words;
 }
 
-bool is_average(const SumCall *call, const SumParts *parts, int rank)
+// ---- Kinds of wrong sums.
+
+// Whether the values of a rank are so often in a sum on rank `in`.
+static bool are_times(char kind, int times, const Run *run, int of, int in)
 {
-    (void)rank;
-    return parts->divisor == call->run->ranks;
+    switch (kind) {
+    case '?':
+        return times <= 1;
+    case '+':
+        return times >= 1;
+    case 's':
+        return times == run_local_size(run, of);
+    case 'o':
+        return times == run_local_size(run, in);
+    default:
+        return times == kind - '0';
+    }
 }
 
-static bool has_times(const SumCall *call, const SumParts *parts, int rank, int own, int others)
+static bool is_of_kind(const SumCall *call, const SumParts *parts, int rank, const char *kind)
 {
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] != (r == rank ? own : others))
+    const Run *run = call->run;
+    if (strcmp(kind, "/ranks") == 0)
+        return parts->divisor == run->ranks;
+    if (strcmp(kind, "/host") == 0)
+        return parts->divisor == HOST_MEANS || parts->divisor == run_local_size(run, rank);
+    for (int r = 0; r < run->ranks; r++) {
+        const char *pair = r == rank ? kind : same_host(run, r, rank) ? kind + 3 : kind + 6;
+        if (!are_times(pair[run_local_rank(run, r) > 0], parts->times[r], run, r, rank))
             return false;
+    }
     return !parts->divisor;
 }
 
-bool is_its_own(const SumCall *call, const SumParts *parts, int rank)
-{
-    return has_times(call, parts, rank, 1, 0);
-}
-
-bool lacks_its_own(const SumCall *call, const SumParts *parts, int rank)
-{
-    return has_times(call, parts, rank, 0, 1);
-}
-
-bool doubles_its_own(const SumCall *call, const SumParts *parts, int rank)
-{
-    return has_times(call, parts, rank, 2, 1);
-}
-
-bool lacks_some(const SumCall *call, const SumParts *parts, int rank)
-{
-    (void)rank;
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] > 1)
-            return false;
-    return !parts->divisor;
-}
-
-bool has_some_again(const SumCall *call, const SumParts *parts, int rank)
-{
-    (void)rank;
-    for (int r = 0; r < call->run->ranks; r++)
-        if (parts->times[r] < 1)
-            return false;
-    return !parts->divisor; // not once each: that is the sum
-}
-
-// All samples of a rank's call are of that kind.
-static bool samples_are(const SumCall *call, int rank, SumKind kind)
+// All samples of a rank's call are of that kind, or of that one.
+static bool samples_are(const SumCall *call, int rank, const char *kind, const char *or_kind)
 {
     for (const char *at = call->samples[rank]; *at;) {
         char *end;
         size_t place = strtoul(at, &end, 10);
         double value = strtod(end + (*end == ':'), &end);
         SumParts parts;
-        if (end == at || !find_parts(call, place, value, &parts) || !kind(call, &parts, rank))
+        if (end == at || !find_parts(call, place, value, &parts) ||
+            !(is_of_kind(call, &parts, rank, kind) || is_of_kind(call, &parts, rank, or_kind)))
             return false;
         at = end + (*end == ' ');
     }
     return true;
 }
 
-bool wrong_sums_are(const SumCalls *calls, SumKind kind)
+bool wrong_sums_are(const SumCalls *calls, const char *kind, const char *or_kind)
 {
     EACH_CALL (call, calls)
         for (int r = 0; r < call->run->ranks; r++)
-            if (call->wrong[r] > 0 && !samples_are(call, r, kind))
+            if (call->wrong[r] > 0 && !samples_are(call, r, kind, or_kind ? or_kind : kind))
                 return false;
     return true;
 }

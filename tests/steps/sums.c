@@ -104,12 +104,12 @@ static void read_rank(SumCall *calls, int count, const Run *run, int rank)
 // That every rank made.
 static int count_calls(const Run *run)
 {
-    int least = -1;
+    int least = INT_MAX;
     for (int r = 0; r < run->ranks; r++) {
         int count = 0;
-        for (int i = 0; i < run->traces.of[r].count; i++)
-            count += begins_own_sum(run->traces.of[r].items[i]);
-        least = least < 0 || count < least ? count : least;
+        EACH_EVENT (event, &run->traces.of[r])
+            count += begins_own_sum(event);
+        least = count < least ? count : least;
     }
     return least;
 }
@@ -184,6 +184,21 @@ RankSet receivers_from(const SumCall *call, int rank)
     return receivers;
 }
 
+const Diagnosis *wrong_bytes_sent(const SumCall *call,
+                                  double (*most)(const SumCall *call, int rank),
+                                  const Diagnosis *too_much)
+{
+    double all = 0;
+    bool over = false;
+    for (int r = 0; r < call->run->ranks; r++) {
+        over = over || bytes_sent_by(call, r) > (*most)(call, r);
+        all += bytes_sent_by(call, r);
+    }
+    if (all < 2 * (call->run->ranks - 1) * bytes_of_values(call))
+        return &d_not_by_messages;
+    return over ? too_much : NULL;
+}
+
 char *ways_of_call(const SumCall *call)
 {
     char *evidence = call_words(call);
@@ -219,16 +234,14 @@ bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, 
 // The first step after which the ranks' weights differ, or NULL.
 static const cJSON *first_difference(const Run *run)
 {
-    for (int n = 0;; n++) {
-        const cJSON *step = event_nth(&run->traces.of[0], "step", n);
-        if (!step)
-            return NULL;
+    const cJSON *step;
+    for (int n = 0; (step = event_nth(&run->traces.of[0], "step", n)); n++)
         for (int r = 1; r < run->ranks; r++) {
             const cJSON *other = event_nth(&run->traces.of[r], "step", n);
-            if (!other || event_number(other, "weights") != event_number(step, "weights"))
+            if (event_number(other, "weights") != event_number(step, "weights"))
                 return step;
         }
-    }
+    return NULL;
 }
 
 static bool is_used(const SumCalls *calls, const Run *run)
@@ -260,33 +273,21 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 
 // ---- An all-reduce that is made of messages.
 
-// A remark where messages of a call go on MPI_COMM_WORLD in place of `comm`.
-static void note_world(const SumCalls *calls, Report *report)
-{
-    EACH_CALL (call, calls)
-        if (call->on_world) {
-            report_note(report, "messages go on MPI_COMM_WORLD and not on comm: that is the same "
-                                "here, and wrong where comm has only some of the ranks");
-            return;
-        }
-}
-
 // Of no way can anything be said where no rank sends anything.
-static bool any_is_sent(const SumCalls *calls)
-{
-    EACH_CALL (call, calls)
-        for (int r = 0; r < call->run->ranks; r++)
-            if (call->messages[r] > 0)
-                return true;
-    return false;
-}
-
 void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report)
 {
     SumCalls calls = sum_calls(runs);
-    note_world(&calls, report);
+    bool on_world = false, any_sent = false;
+    EACH_CALL (call, &calls) {
+        on_world = on_world || call->on_world;
+        for (int r = 0; r < call->run->ranks; r++)
+            any_sent = any_sent || call->messages[r] > 0;
+    }
+    if (on_world)
+        report_note(report, "messages go on MPI_COMM_WORLD and not on comm: that is the same here, "
+                            "and wrong where comm has only some of the ranks");
     if (judge_sums(runs, &calls, NULL, report) && judge_use(runs, &calls, report) &&
-        (!any_is_sent(&calls) || judge_calls(runs, &calls, way, report)))
+        (!any_sent || judge_calls(runs, &calls, way, report)))
         judge_calls(runs, &calls, amount, report);
     sum_calls_free(&calls);
 }

@@ -57,21 +57,19 @@ RankSet receivers_from(const SumCall *call, int rank);
 // "with 10007 values (40028 bytes)", and where that was in training.
 char *call_words(const SumCall *call);
 
-// A divisor: each rank's values are divided by the number of ranks on its host.
-#define HOST_MEANS (-1)
-
-// What a wrong sum is made of: which ranks' values are in it, and how often.
-typedef struct {
-    int times[MAX_RANKS];
-    int divisor; // of the whole sum; 0: it is not divided; HOST_MEANS
-} SumParts;
-
-// True where all wrong sums are of a kind, each on its rank.
-typedef bool (*SumKind)(const SumCall *call, const SumParts *parts, int rank);
-bool wrong_sums_are(const SumCalls *calls, SumKind kind);
+// True where all wrong sums are of a kind, each on its rank. A kind tells how often values are in a sum: those of the
+// rank that has the sum, of others of its host, and of ranks of other hosts; in each pair, of a host's first rank and
+// of another one. "11 11 00" is the sum of its own host. '?': once at most; '+': once at least; 's': as often as the
+// host of these values has ranks; 'o': as often as the sum's own host has; '-': no sum is of this kind. "/ranks" is the
+// whole sum, divided by the number of ranks; "/host", by that of its host, or made of the hosts' averages. `or_kind`:
+// some may be of this kind, too; NULL: none may.
+bool wrong_sums_are(const SumCalls *calls, const char *kind, const char *or_kind);
 
 // A rank has right values among its wrong ones.
 bool some_values_are_right(const SumCalls *calls);
+
+// No rank of these has wrong sums.
+bool right_on(const SumCalls *calls, RankSet (*ranks)(const Run *run));
 
 // What an exercise knows of wrong sums beside what is known of any all-reduce's; NULL: nothing that
 // explains all of these.
@@ -88,6 +86,12 @@ typedef struct {
     char *(*evidence)(const SumCall *call);
 } CallRule;
 bool judge_calls(const Runs *runs, const SumCalls *calls, const CallRule *rule, Report *report);
+
+// The diagnosis where ranks send less than any all-reduce needs, or one of them more than `most`.
+const Diagnosis *wrong_bytes_sent(const SumCall *call,
+                                  double (*most)(const SumCall *call, int rank),
+                                  const Diagnosis *too_much);
+extern const Diagnosis d_not_by_messages;
 
 // Evidence: whom each rank sent to; how much.
 char *ways_of_call(const SumCall *call);

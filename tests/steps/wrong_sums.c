@@ -18,12 +18,12 @@
 
 // ---- Where sums are wrong.
 
-static int wrong_in(const SumCall *call)
+static RankSet wrong_ranks(const SumCall *call)
 {
-    int most = 0;
+    RankSet ranks = 0;
     for (int r = 0; r < call->run->ranks; r++)
-        most = call->wrong[r] > most ? call->wrong[r] : most;
-    return most;
+        ranks |= call->wrong[r] > 0 ? 1u << r : 0;
+    return ranks;
 }
 
 // The first call with wrong sums, if there is one, of arrays with a value for each rank at least:
@@ -32,9 +32,9 @@ static const SumCall *first_wrong(const SumCalls *calls)
 {
     const SumCall *first = NULL;
     EACH_CALL (call, calls) {
-        if (wrong_in(call) > 0 && call->count >= call->run->ranks)
+        if (wrong_ranks(call) && call->count >= call->run->ranks)
             return call;
-        if (wrong_in(call) > 0 && !first)
+        if (wrong_ranks(call) && !first)
             first = call;
     }
     return first;
@@ -63,7 +63,7 @@ static bool right_where(const SumCalls *calls, bool (*holds)(const SumCall *call
         if (call->trial == 0 || call->count == 0 || !holds(call))
             continue;
         any = true;
-        if (wrong_in(call) > 0)
+        if (wrong_ranks(call))
             return false;
     }
     return any;
@@ -76,34 +76,33 @@ static bool right_beside_wrong(const SumCalls *calls, bool (*holds)(const SumCal
     EACH_CALL (right, calls)
         EACH_CALL (wrong, calls)
             if (right->trial != 0 && right->count > 0 && holds(right) && wrong->run == right->run &&
-                wrong->count <= right->count && wrong_in(wrong) > 0)
+                wrong->count <= right->count && wrong_ranks(wrong))
                 return true;
     return false;
 }
 
-// Wrong sums are on other ranks only.
-static bool right_on(const SumCalls *calls, int rank)
+bool right_on(const SumCalls *calls, RankSet (*ranks)(const Run *run))
 {
     EACH_CALL (call, calls)
-        if (call->wrong[rank] > 0)
+        if (wrong_ranks(call) & (*ranks)(call->run))
             return false;
     return true;
 }
 
-static bool right_on_last(const SumCalls *calls)
+static RankSet the_root(const Run *run)
 {
-    EACH_CALL (call, calls)
-        if (call->wrong[call->run->ranks - 1] > 0)
-            return false;
-    return true;
+    (void)run;
+    return 1;
 }
 
-static bool right_but_on_root(const SumCalls *calls)
+static RankSet the_last(const Run *run)
 {
-    for (int r = 1; r < MAX_RANKS; r++)
-        if (!right_on(calls, r))
-            return false;
-    return true;
+    return 1u << (run->ranks - 1);
+}
+
+static RankSet all_but_the_root(const Run *run)
+{
+    return all_ranks(run->ranks) & ~1u;
 }
 
 // Each rank has its part of the sums (where there are values for all), and these parts are
@@ -148,7 +147,7 @@ static bool right_for_powers_of_two(const SumCalls *calls)
 {
     bool two = false, more = false;
     EACH_CALL (call, calls) {
-        bool wrong = wrong_in(call) > 0;
+        bool wrong = wrong_ranks(call) != 0;
         if (call->run->ranks == 2 && wrong)
             return false;
         two = two || (call->run->ranks == 2 && call->trial != 0);
@@ -167,33 +166,31 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &d_small_counts_wrong;
     if (right_where(calls, divides) && right_beside_wrong(calls, divides))
         return &d_remainder_lost;
-    if (wrong_sums_are(calls, is_average))
+    if (wrong_sums_are(calls, "/ranks", NULL))
         return &d_averaged;
     const Diagnosis *theory = known ? known(calls) : NULL;
     if (theory)
         return theory;
     if (right_for_powers_of_two(calls))
         return &d_powers_of_two_only;
-    if (right_but_on_root(calls))
+    bool whole = !some_values_are_right(calls), on_root = right_on(calls, the_root);
+    if (right_on(calls, all_but_the_root))
         return &d_not_on_the_root;
-    if (wrong_sums_are(calls, is_its_own))
-        return right_on(calls, 0)             ? &d_only_on_the_root
-               : some_values_are_right(calls) ? &d_values_left_out
-                                              : &d_not_summed;
-    if (wrong_sums_are(calls, lacks_its_own))
+    if (wrong_sums_are(calls, "11 00 00", NULL))
+        return on_root ? &d_only_on_the_root : whole ? &d_not_summed : &d_values_left_out;
+    if (wrong_sums_are(calls, "00 11 11", NULL))
         return &d_own_part_missing;
-    if (wrong_sums_are(calls, doubles_its_own))
+    if (wrong_sums_are(calls, "22 11 11", NULL))
         return &d_own_part_twice;
-    bool whole = !some_values_are_right(calls);
-    if (whole && right_on(calls, 0))
+    if (whole && on_root)
         return &d_only_on_the_root;
-    if (whole && right_on_last(calls))
+    if (whole && right_on(calls, the_last))
         return &d_only_on_the_last;
     if (right_in_parts(calls))
         return &d_parts_not_gathered;
-    if (wrong_sums_are(calls, lacks_some))
+    if (wrong_sums_are(calls, "?? ?? ??", NULL))
         return &d_ranks_left_out;
-    return wrong_sums_are(calls, has_some_again) ? &d_added_again : &d_sum_wrong;
+    return wrong_sums_are(calls, "++ ++ ++", NULL) ? &d_added_again : &d_sum_wrong;
 }
 
 // "values[3] is 1.5, the sum of ranks 0 and 1, instead of -0.25", of the first sample.
@@ -272,10 +269,9 @@ static bool judge_inside(const Runs *runs, const SumCalls *calls, Report *report
         for (int r = 0; r < call->run->ranks; r++) {
             if (call->behind[r] == 0)
                 continue;
-            char *words = call_words(call);
-            char *evidence = format_text("%s: rank %d changed %d of the values beyond them", words,
-                                         r, call->behind[r]);
-            free(words);
+            char *evidence = call_words(call);
+            text_add(&evidence, ": rank %d changed %d of the values beyond them", r,
+                     call->behind[r]);
             return report_failure(report, INSIDE, &d_memory_overrun,
                                   evidence_in(runs, call->run, evidence));
         }
@@ -290,10 +286,9 @@ static bool judge_bits(const Runs *runs, const SumCalls *calls, Report *report)
             others |= strcmp(call->bits[r], call->bits[0]) != 0 ? 1u << r : 0;
         if (!others)
             continue;
-        char *words = call_words(call);
-        char *evidence = format_text("%s: %s %s other bits than rank 0", words,
-                                     rank_names(others).text, *verb_s(others) ? "has" : "have");
-        free(words);
+        char *evidence = call_words(call);
+        text_add(&evidence, ": %s %s other bits than rank 0", rank_names(others).text,
+                 *verb_s(others) ? "has" : "have");
         return report_failure(report, BITS, &d_bits_differ, evidence_in(runs, call->run, evidence));
     }
     return report_ok(report, BITS);
