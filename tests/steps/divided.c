@@ -52,13 +52,16 @@ const Run *undivided_run(const Runs *runs)
     return NULL;
 }
 
-bool has_units(const Run *run, int rank, const Run *one, int parts)
+int parts_of_units(const Run *run, int rank, const Run *one)
 {
     int all[MAX_LAYERS] = {0}, own[MAX_LAYERS] = {0};
     int count = dense_units(undivided_model(one), all);
-    if (dense_units(trained_model(run, rank), own) != count || own[0] != all[0] / parts)
-        return false;
-    return memcmp(own + 1, all + 1, (MAX_LAYERS - 1) * sizeof *own) == 0;
+    bool alike = dense_units(trained_model(run, rank), own) == count &&
+                 memcmp(own + 1, all + 1, (MAX_LAYERS - 1) * sizeof *own) == 0;
+    for (int parts = 1; alike && parts <= MAX_RANKS; parts++)
+        if (own[0] == all[0] / parts)
+            return parts;
+    return 0;
 }
 
 int input_length(const Run *run)

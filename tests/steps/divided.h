@@ -21,8 +21,9 @@ const char *undivided_model(const Run *run);
 // The units of a model's dense layers, "960, 128, 10"; to be freed.
 char *units_text(const char *model);
 
-// True where the rank has the layers of the undivided network, the first one with so many parts.
-bool has_units(const Run *run, int rank, const Run *one, int parts);
+// In how many parts the undivided network's first dense layer is, of which the rank has one; 0: in none, or its other
+// layers are not those of that network.
+int parts_of_units(const Run *run, int rank, const Run *one);
 
 // Lengths of the vectors that the two divided layers read and write.
 int input_length(const Run *run);

@@ -29,23 +29,16 @@ static void add_call(Exchange *exchange, const Run *run, int rank, const cJSON *
         exchange->otherwise = true;
 }
 
-// The sum that such an event belongs to; NULL: none of these.
-static LayerSum *sum_of_layer(GridWorker *worker, const Run *run, const cJSON *event)
+// The number that such an event belongs to; NULL: none of these.
+static BeforeAfter *number_of_layer(GridWorker *worker, const Run *run, const cJSON *event)
 {
-    bool forward = strcmp(event_text(event, "pass"), "forward") == 0;
+    bool forward = event_has(event, "pass", "forward");
     int length = event_int(event, "length");
     if (length == input_length(run))
-        return forward ? &worker->input : &worker->input_gradient;
-    return forward && length == output_length(run) ? &worker->output : NULL;
-}
-
-static void read_layer(GridWorker *worker, const Run *run, const cJSON *event, bool begins)
-{
-    LayerSum *sum = sum_of_layer(worker, run, event);
-    if (!sum)
-        return;
-    sum->there = true;
-    *(begins ? &sum->before : &sum->after) = event_number(event, "sum");
+        return &worker->numbers[forward ? INPUT : INPUT_GRADIENT];
+    if (length == output_length(run))
+        return &worker->numbers[forward ? OUTPUT : OUTPUT_GRADIENT];
+    return NULL;
 }
 
 // Reads the update that begins at event `at`; returns the place after it, or -1. Batches of tests
@@ -54,6 +47,7 @@ static int read_update(const Run *run, int rank, int at, GridWorker *worker)
 {
     const Events *events = &run->traces.of[rank];
     Exchange *exchange = NULL;
+    BeforeAfter unknown, *layer = &unknown;
     for (int i = at; i < events->count; i++) {
         const cJSON *event = events->items[i];
         if (event_is(event, "images")) { // of the next batch
@@ -61,19 +55,23 @@ static int read_update(const Run *run, int rank, int at, GridWorker *worker)
             exchange = NULL;
         } else if (event_is(event, "custom_begin") || event_is(event, "custom_end")) {
             bool begins = event_is(event, "custom_begin");
-            read_layer(worker, run, event, begins);
+            BeforeAfter *known = number_of_layer(worker, run, event);
+            layer = known ? known : &unknown;
+            layer->there = true;
+            *(begins ? &layer->before : &layer->after) = event_number(event, "sum");
             exchange = begins ? &worker->in_layers : NULL;
         } else if (event_is(event, "gradient")) {
-            worker->gradient = event_number(event, "value");
+            worker->numbers[GRADIENT].before = event_number(event, "value");
             worker->part = event_number(event, "arena");
             exchange = &worker->gradients;
         } else if (event_is(event, "answers")) {
             worker->images = event_int(event, "images");
             worker->loss = event_number(event, "loss");
         } else if (event_is(event, "apply")) {
-            worker->applied = event_number(event, "value");
+            worker->numbers[GRADIENT].after = event_number(event, "value");
             return i + 1;
         } else if (exchange && moves_values(event)) {
+            layer->exchanged = layer->exchanged || exchange == &worker->in_layers;
             add_call(exchange, run, rank, event);
         }
     }
@@ -93,14 +91,16 @@ static void find_grid(GridUpdate *update)
     for (int a = 0; a < update->run->ranks; a++)
         for (int b = 0; b < update->run->ranks; b++) {
             const GridWorker *one = &update->of[a], *other = &update->of[b];
-            update->row[a] |= is_near(one->input.before, other->input.before) ? 1u << b : 0;
+            update->row[a] |=
+                is_near(one->numbers[INPUT].before, other->numbers[INPUT].before) ? 1u << b : 0;
             update->column[a] |= is_near(one->part, other->part) ? 1u << b : 0;
         }
 }
 
 GridUpdate grid_of(const Runs *runs, const Run *run)
 {
-    int columns = (int)run_flag(run, "--columns ");
+    double asked = run_flag(run, "--columns ");
+    int columns = isnan(asked) ? run->ranks : (int)asked;
     return (GridUpdate){.runs = runs,
                         .run = run,
                         .one = undivided_run(runs),
@@ -117,8 +117,30 @@ bool grid_next(GridUpdate *update)
         update->at[r] = read_update(update->run, r, update->at[r], &update->of[r]);
         if (update->at[r] < 0)
             return false;
+        BeforeAfter *numbers = update->of[r].numbers;
+        numbers[UNIT_PARTS].after = parts_of_units(update->run, r, update->one);
+        numbers[IMAGE_PARTS].after = run_flag(update->run, "--batch-size ") / update->of[r].images;
     }
     if (++update->number == 1)
         find_grid(update);
     return true;
+}
+
+Row grid_row(const GridUpdate *update, GridNumber number)
+{
+    Row row = {.run = update->run, .of = update, .ranks = update->run->ranks};
+    for (int r = 0; r < row.ranks; r++) {
+        row.own[r] = update->of[r].numbers[number].before;
+        row.shown[r] = update->of[r].numbers[number].after;
+        row.allowed += TOLERANCE * fabs(row.own[r]);
+    }
+    return row;
+}
+
+Fault each_grid_update(const Runs *runs, const Run *run, ItemFault fault)
+{
+    Fault found = NO_FAULT;
+    for (GridUpdate update = grid_of(runs, run); !found.diagnosis && grid_next(&update);)
+        found = (*fault)(&update);
+    return found;
 }

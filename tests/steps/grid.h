@@ -5,13 +5,25 @@
 #ifndef HVDLAB_STEPS_GRID_H
 #define HVDLAB_STEPS_GRID_H
 
-#include "judge.h"
+#include "hypotheses.h"
 
-// What a layer of the program's own was called with, and gave: sums of the values.
+// Numbers of a worker in an update: what it had, and what became of that.
+typedef enum {
+    INPUT, // sums of what the two divided layers read and write, before and after a layer of the program's own
+    OUTPUT,
+    INPUT_GRADIENT, // the same in the backward pass
+    OUTPUT_GRADIENT,
+    GRADIENT,    // fingerprints: computed, and applied
+    UNIT_PARTS,  // in how many parts the units of the layers were; nothing before
+    IMAGE_PARTS, // ... and the images of the batch
+    GRID_NUMBERS
+} GridNumber;
+
 typedef struct {
     bool there;
+    bool exchanged; // values, meanwhile
     double before, after;
-} LayerSum;
+} BeforeAfter;
 
 // What a rank exchanged: with whom, itself included; the largest of the calls.
 typedef struct {
@@ -23,18 +35,16 @@ typedef struct {
 
 typedef struct {
     int images;
-    double loss;                   // of all its images
-    double part;                   // fingerprint of its weights, before the update
-    double gradient, applied;      // fingerprints
-    LayerSum input, output;        // of the two divided layers, in the forward pass
-    LayerSum input_gradient;       // and in the backward pass
+    double loss; // of all its images
+    double part; // fingerprint of its weights, before the update
+    BeforeAfter numbers[GRID_NUMBERS];
     Exchange in_layers, gradients; // in both passes; from then to the update
 } GridWorker;
 
 typedef struct {
     const Runs *runs;
     const Run *run, *one; // one: of the undivided network
-    int columns, rows;    // that it was asked for
+    int columns, rows;    // that it was asked for; else all ranks are one row
     int number;           // of the update, from 1
     GridWorker of[MAX_RANKS];
     RankSet row[MAX_RANKS];    // of each rank: those that had the same images in the first update
@@ -46,5 +56,11 @@ typedef struct {
 // made, or nothing to compare it with.
 GridUpdate grid_of(const Runs *runs, const Run *run);
 bool grid_next(GridUpdate *update);
+
+// A row (hypotheses.h) of what all ranks had and showed: a number; it is of the update.
+Row grid_row(const GridUpdate *update, GridNumber number);
+
+// Calls `fault` with each GridUpdate of a run (EachItem).
+Fault each_grid_update(const Runs *runs, const Run *run, ItemFault fault);
 
 #endif

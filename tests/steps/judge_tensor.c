@@ -2,7 +2,7 @@
 // undivided network has, which one worker alone computes.
 
 #include "divided.h"
-#include "judge.h"
+#include "grid.h"
 #include "diagnoses/judge_tensor.h"
 
 #include <math.h>
@@ -15,36 +15,38 @@
 #define TRAINED "the divided model is the one that is trained"
 #define UPDATES "after each update, too, they compute what the undivided network computes"
 
-static bool judge_divided(const Runs *runs, Report *report)
+static const Hypothesis by_size = {.of = constant_one, .by_ranks = -1};
+static const Hypothesis of_units[] = {
+    {.of = constant_one, .diagnosis = &d_not_divided},
+    {.of = constant_one, .diagnosis = &d_divided_by_local_size, .by_local_size = -1},
+    {0}};
+
+static bool judge_divided(const Runs *runs, const Run *one, Report *report)
 {
-    const Run *one = undivided_run(runs);
-    if (!one)
-        return true;
-    bool all_whole = true, all_local = true;
-    const Run *other = NULL;
-    int other_rank = 0;
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++) {
-            all_whole = all_whole && has_units(run, r, one, 1);
-            all_local = all_local && has_units(run, r, one, run_local_size(run, r));
-            if (other || has_units(run, r, one, run->ranks))
-                continue;
-            other = run;
-            other_rank = r;
-        }
-    if (!other)
-        return report_ok(report, DIVIDED);
-    char *text = units_text(trained_model(other, other_rank));
-    char *expected = units_text(undivided_model(one));
-    report_failure_in(report, runs, other, DIVIDED,
-                      all_whole   ? &d_not_divided
-                      : all_local ? &d_divided_by_local_size
-                                  : &d_units_wrong,
-                      "rank %d of %d has dense layers of %s units\nthe undivided network has %s",
-                      other_rank, other->ranks, text, expected);
-    free(text);
-    free(expected);
-    return false;
+    Rows rows = {0};
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Row row = {.run = run, .ranks = run->ranks};
+        for (int r = 0; r < run->ranks; r++)
+            row.shown[r] = parts_of_units(run, r, one);
+        rows_add(&rows, &row);
+    }
+    const Row *wrong = first_unexplained(&by_size, &rows);
+    const Diagnosis *diagnosis = diagnosis_of_rows(of_units, &rows);
+    char *evidence = NULL;
+    for (int r = 0; wrong && !evidence; r++) {
+        if (wrong->shown[r] == wrong->ranks)
+            continue;
+        char *text = units_text(trained_model(wrong->run, r));
+        char *expected = units_text(undivided_model(one));
+        evidence =
+            format_text("rank %d of %d has dense layers of %s units\nthe undivided network has %s",
+                        r, wrong->ranks, text, expected);
+        evidence = evidence_in(runs, wrong->run, evidence);
+        free(text);
+        free(expected);
+    }
+    free(rows.items);
+    return report_property(report, DIVIDED, diagnosis ? diagnosis : &d_units_wrong, evidence);
 }
 
 // ---- The losses.
@@ -59,50 +61,25 @@ static int first_other_loss(const Run *run, const Run *one, int n)
     return -1;
 }
 
-// ---- What the custom layers of a batch did.
+// ---- What the custom layers of an update did.
 
-typedef struct {
-    bool there;         // a layer of that length was called for the pass
-    bool exchanged;     // on every rank that has it
-    double before, sum; // over the ranks: before, and in the end on the root
-    double size;        // over the ranks: the absolute values before
-    bool equal;         // before, on all ranks
-} Passed;
-
-// The events of the layers of batch n are the last ones before the batch's "answers".
-static Passed custom(const Run *run, int n, const char *pass, int length)
+static GridUpdate update_of(const Runs *runs, const Run *run, int number)
 {
-    Passed all = {.exchanged = true, .equal = true};
-    double first = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        const Events *events = &run->traces.of[r];
-        const cJSON *before = n > 0 ? trained_batch(events, n - 1) : NULL;
-        const cJSON *end = trained_batch(events, n);
-        bool inside = false, exchanged = false;
-        int i = 0;
-        while (before && i < events->count && events->items[i] != before)
-            i++;
-        for (; i < events->count && events->items[i] != end; i++) {
-            const cJSON *event = events->items[i];
-            bool its = event_has(event, "pass", pass) && event_int(event, "length") == length;
-            if (event_is(event, "custom_begin") && its) {
-                double sum = event_number(event, "sum");
-                first = r == 0 ? sum : first;
-                all.equal = all.equal && sum == first;
-                all.before += sum;
-                all.size += fabs(sum);
-                inside = all.there = true;
-            } else if (event_is(event, "custom_end") && its) {
-                all.sum = r == 0 ? event_number(event, "sum") : all.sum;
-                inside = false;
-            } else if (inside && event_bytes(event) > 64) {
-                exchanged = true;
-            }
-        }
-        all.exchanged = all.exchanged && exchanged;
-    }
-    return all;
+    GridUpdate update = grid_of(runs, run);
+    while (update.number < number && grid_next(&update))
+        continue;
+    return update;
 }
+
+static bool all_exchange(const GridUpdate *update, GridNumber number)
+{
+    for (int r = 0; r < update->run->ranks; r++)
+        if (!update->of[r].numbers[number].exchanged)
+            return false;
+    return true;
+}
+
+static const Hypothesis sum = {.of = sum_of_own}, mean = {.of = sum_of_own, .by_ranks = 1};
 
 // True where a custom layer of the outputs' length reads what a relu gives.
 static bool relu_before_sum(const Run *run)
@@ -121,39 +98,42 @@ static bool relu_before_sum(const Run *run)
     return false;
 }
 
-static bool near(double a, double b, double scale)
+static bool have_equal_parts(const Row *row)
 {
-    return fabs(a - b) <= TOLERANCE * fmax(scale, 1e-6);
+    for (int r = 1; r < row->ranks; r++)
+        if (row->own[r] != row->own[0])
+            return false;
+    return true;
 }
 
-static const Diagnosis *wrong_start(const Run *run)
+static const Diagnosis *wrong_start(const GridUpdate *update)
 {
-    Passed out = custom(run, 0, "forward", output_length(run));
-    if (custom(run, 0, "forward", input_length(run)).exchanged)
+    Row row = grid_row(update, OUTPUT);
+    if (all_exchange(update, INPUT))
         return &d_inputs_added;
-    if (!out.there || !out.exchanged)
+    if (!all_exchange(update, OUTPUT))
         return &d_outputs_not_added;
-    if (out.equal)
+    if (have_equal_parts(&row))
         return &d_same_part_on_all;
-    if (near(out.sum * run->ranks, out.before, fabs(out.before)))
+    if (explains_row(&mean, &row))
         return &d_outputs_averaged;
-    if (!near(out.sum, out.before, out.size))
+    if (!explains_row(&sum, &row))
         return &d_outputs_not_the_sum;
-    return relu_before_sum(run) ? &d_summed_after_relu : &d_parts_wrong;
+    return relu_before_sum(update->run) ? &d_summed_after_relu : &d_parts_wrong;
 }
 
-static const Diagnosis *wrong_update(const Run *run, const Run *one, int n)
+static const Diagnosis *wrong_update(const GridUpdate *update)
 {
-    if (other_optimizer(run, one))
+    Row row = grid_row(update, INPUT_GRADIENT);
+    if (other_optimizer(update->run, update->one))
         return &d_optimizer_changed;
-    Passed in = custom(run, n - 1, "backward", input_length(run));
-    if (custom(run, n - 1, "backward", output_length(run)).exchanged)
+    if (all_exchange(update, OUTPUT_GRADIENT))
         return &d_output_gradient_added;
-    if (!in.there || !in.exchanged)
+    if (!all_exchange(update, INPUT_GRADIENT))
         return &d_input_gradient_not_added;
-    if (near(in.sum * run->ranks, in.before, fabs(in.before)) && fabs(in.before) > 1e-6)
-        return &d_input_gradient_averaged;
-    return near(in.sum, in.before, in.size) ? &d_updates_differ : &d_input_gradient_not_the_sum;
+    if (explains_row(&sum, &row))
+        return &d_updates_differ;
+    return explains_row(&mean, &row) ? &d_input_gradient_averaged : &d_input_gradient_not_the_sum;
 }
 
 static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *report)
@@ -162,59 +142,43 @@ static bool judge_losses(const Runs *runs, const Run *one, bool start, Report *r
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int n = start ? 0 : 1; run != one && trained_batch(&one->traces.of[0], n); n++) {
             int r = first_other_loss(run, one, n);
-            if (r >= 0)
+            if (r >= 0) {
+                GridUpdate update = update_of(runs, run, start ? 1 : n);
                 return report_failure_in(report, runs, run, property,
-                                         start ? wrong_start(run) : wrong_update(run, one, n),
+                                         start ? wrong_start(&update) : wrong_update(&update),
                                          "the loss of batch %d is %.6f on rank %d of %d\nthe "
                                          "undivided network's is %.6f",
                                          n + 1, loss_of(run, r, n), r, run->ranks,
                                          loss_of(one, 0, n));
+            }
             if (start)
                 break;
         }
     return report_ok(report, property);
 }
 
-// The first batch on which a rank trained a model without the layers that add up; -1: there is
-// none.
-static int undivided_batch(const Events *events)
-{
-    bool adds = false;
-    int batch = 0;
-    EACH_EVENT (event, events) {
-        adds = adds || event_is(event, "custom_begin");
-        if (!event_is(event, "answers"))
-            continue;
-        if (event_number(event, "training") > 0 && !adds)
-            return batch;
-        batch += event_number(event, "training") > 0;
-        adds = false;
-    }
-    return -1;
-}
-
 // Right losses, of a model that is not divided.
-static Fault trained_fault(const Run *run)
+static Fault trained_fault(const void *item)
 {
-    for (int r = 0; run->ranks > 1 && r < run->ranks; r++) {
-        int batch = undivided_batch(&run->traces.of[r]);
-        if (batch >= 0)
+    const GridUpdate *update = item;
+    for (int r = 0; update->run->ranks > 1 && r < update->run->ranks; r++)
+        if (!update->of[r].numbers[OUTPUT].there)
             return fault_with(&d_divided_not_trained,
-                              "rank %d of %d: batch %d goes through no custom layer", r, run->ranks,
-                              batch + 1);
-    }
+                              "rank %d of %d: batch %d goes through no custom layer", r,
+                              update->run->ranks, update->number);
     return NO_FAULT;
 }
 
+static const ItemProperty of_updates[] = {{TRAINED, trained_fault, NULL}, {0}};
+
 static void judge(const Runs *runs, Report *report)
 {
-    if (none_computed(runs, DIVIDED, report))
-        return;
     const Run *one = undivided_run(runs);
-    if (!judge_divided(runs, report) || !one || runs->count == 1)
+    if (none_computed(runs, DIVIDED, report) || !one || !judge_divided(runs, one, report) ||
+        runs->count == 1)
         return;
     if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))
-        judge_property(runs, TRAINED, trained_fault, report);
+        judge_items(runs, each_grid_update, of_updates, report);
 }
 
 JUDGE("tensor", judge)

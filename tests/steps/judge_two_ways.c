@@ -24,98 +24,78 @@
     "activations are added up among a row's workers alone, gradients averaged among a column's"
 #define HOSTS "where a row's workers share a host, their sums do not leave it"
 
+// ---- What the workers have, and what becomes of it.
+
+static const GridUpdate *grid_of_cell(Cell cell)
+{
+    return cell.row->of;
+}
+
+// In all updates of all runs. The first hypothesis is what should be. NULL: it is; `other` where nothing explains it.
+static const Diagnosis *wrong_numbers(const Runs *runs, GridNumber number, const Hypothesis *table,
+                                      const Diagnosis *other)
+{
+    Rows rows = {0};
+    GridUpdate *grids = NULL;
+    int count = 0;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (GridUpdate grid = grid_of(runs, run); grid_next(&grid);) {
+            grids = enlarge(grids, (size_t)count + 1, sizeof *grids);
+            grids[count++] = grid;
+        }
+    for (int g = 0; g < count; g++) {
+        Row row = grid_row(&grids[g], number);
+        rows_add(&rows, &row);
+    }
+    const Diagnosis *found = explains_rows(table, &rows) ? NULL : other;
+    const Diagnosis *known = found ? diagnosis_of_rows(table + 1, &rows) : NULL;
+    free(rows.items);
+    free(grids);
+    return known ? known : found;
+}
+
 // ---- How many of what.
 
-typedef double (*Number)(const GridUpdate *grid, int rank);
-
-static double by_nothing(const GridUpdate *grid, int rank)
+static double number_of_rows(Cell cell)
 {
-    (void)grid, (void)rank;
-    return 1;
+    return grid_of_cell(cell)->rows;
 }
 
-static double by_ranks(const GridUpdate *grid, int rank)
+static double number_of_columns(Cell cell)
 {
-    (void)rank;
-    return grid->run->ranks;
+    return grid_of_cell(cell)->columns;
 }
 
-static double by_rows(const GridUpdate *grid, int rank)
-{
-    (void)rank;
-    return grid->rows;
-}
-
-static double by_columns(const GridUpdate *grid, int rank)
-{
-    (void)rank;
-    return grid->columns;
-}
-
-static double by_local_size(const GridUpdate *grid, int rank)
-{
-    return run_local_size(grid->run, rank);
-}
-
-// A divisor, and what is wrong where all workers of all runs have so much; it ends with zeros.
-typedef struct {
-    Number by;
-    const Diagnosis *diagnosis;
-} Divisor;
-
-typedef bool (*HasPart)(const GridUpdate *grid, int rank, double divisor);
-
-static bool has_units_by(const GridUpdate *grid, int rank, double divisor)
-{
-    return has_units(grid->run, rank, grid->one, (int)divisor);
-}
+// Shown is by what a number is divided.
+static const Hypothesis of_units[] = {
+    {.of = number_of_columns},
+    {.of = constant_one, .diagnosis = &d_not_divided},
+    {.of = constant_one, .diagnosis = &d_divided_by_all, .by_ranks = -1},
+    {.of = number_of_rows, .diagnosis = &d_divided_by_rows},
+    {.of = constant_one, .diagnosis = &d_divided_by_local_size, .by_local_size = -1},
+    {0}};
+static const Hypothesis of_images[] = {
+    {.of = number_of_rows},
+    {.of = constant_one, .diagnosis = &d_all_images},
+    {.of = constant_one, .diagnosis = &d_images_by_rank, .by_ranks = -1},
+    {.of = number_of_columns, .diagnosis = &d_images_by_columns},
+    {0}};
 
 static int images_of_batch(const GridUpdate *grid)
 {
     return (int)run_flag(grid->run, "--batch-size ");
 }
 
-static bool has_images_by(const GridUpdate *grid, int rank, double divisor)
-{
-    return grid->of[rank].images * divisor == images_of_batch(grid);
-}
-
-// The diagnosis of the divisor that explains all runs, or `other`.
-static const Diagnosis *divided_otherwise(const Runs *runs, const Divisor *divisors,
-                                          HasPart has_part, const Diagnosis *other)
-{
-    for (; divisors->by; divisors++) {
-        bool all = true;
-        for (const Run *run = runs->items; run < runs_end(runs); run++)
-            for (GridUpdate grid = grid_of(runs, run); all && grid_next(&grid);)
-                for (int r = 0; r < run->ranks; r++)
-                    all = all && has_part(&grid, r, (*divisors->by)(&grid, r));
-        if (all)
-            return divisors->diagnosis;
-    }
-    return other;
-}
-
-static const Divisor of_units[] = {{by_nothing, &d_not_divided},
-                                   {by_ranks, &d_divided_by_all},
-                                   {by_rows, &d_divided_by_rows},
-                                   {by_local_size, &d_divided_by_local_size},
-                                   {0}};
-static const Divisor of_images[] = {{by_nothing, &d_all_images},
-                                    {by_ranks, &d_images_by_rank},
-                                    {by_columns, &d_images_by_columns},
-                                    {0}};
-
 static Fault units_fault(const void *item)
 {
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++) {
-        if (has_units_by(grid, r, grid->columns))
+        if (grid->of[r].numbers[UNIT_PARTS].after == grid->columns)
             continue;
         char *own = units_text(trained_model(grid->run, r));
         char *all = units_text(undivided_model(grid->one));
         Fault fault = fault_with(
-            divided_otherwise(grid->runs, of_units, has_units_by, &d_units_wrong),
+            wrong_numbers(grid->runs, UNIT_PARTS, of_units, &d_units_wrong),
             "%d x %d workers: rank %d has dense layers of %s units\nthe undivided network has %s",
             grid->rows, grid->columns, r, own, all);
         free(own);
@@ -129,9 +109,9 @@ static Fault images_fault(const void *item)
 {
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++)
-        if (!has_images_by(grid, r, grid->rows))
+        if (grid->of[r].images * grid->rows != images_of_batch(grid))
             return fault_with(
-                divided_otherwise(grid->runs, of_images, has_images_by, &d_images_wrong),
+                wrong_numbers(grid->runs, IMAGE_PARTS, of_images, &d_images_wrong),
                 "%d x %d workers: rank %d computes %d images of batch %d, which has %d", grid->rows,
                 grid->columns, r, grid->of[r].images, grid->number, images_of_batch(grid));
     return NO_FAULT;
@@ -176,7 +156,7 @@ static Fault grid_fault(const void *item)
 {
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++)
-        if (!grid->of[r].input.there || !grid->of[r].output.there)
+        if (!grid->of[r].numbers[INPUT].there || !grid->of[r].numbers[OUTPUT].there)
             return fault_with(&d_nothing_added_up,
                               "rank %d: update %d goes through no custom layer of that length", r,
                               grid->number);
@@ -200,11 +180,6 @@ static double sum_among(Cell cell, RankSet ranks)
     for (int r = 0; r < cell.row->ranks; r++)
         sum += has_rank(ranks, r) ? cell.row->own[r] : 0;
     return sum;
-}
-
-static const GridUpdate *grid_of_cell(Cell cell)
-{
-    return cell.row->of;
 }
 
 static double sum_in_row(Cell cell)
@@ -243,58 +218,11 @@ static const Hypothesis of_gradients[] = {
     {.of = sum_in_column, .diagnosis = &d_divided_by_size, .by_ranks = 1},
     {0}};
 
-static void read_output(const GridWorker *worker, double *own, double *shown)
-{
-    *own = worker->output.before;
-    *shown = worker->output.after;
-}
-
-static void read_input_gradient(const GridWorker *worker, double *own, double *shown)
-{
-    *own = worker->input_gradient.before;
-    *shown = worker->input_gradient.after;
-}
-
-static void read_gradient(const GridWorker *worker, double *own, double *shown)
-{
-    *own = worker->gradient;
-    *shown = worker->applied;
-}
-
-// What the ranks of all runs have of something, and what becomes of it: the first hypothesis is what
-// should. NULL: it is; `other` where nothing explains it.
-static const Diagnosis *wrong_values(const Runs *runs, const Hypothesis *table,
-                                     void (*read)(const GridWorker *, double *, double *),
-                                     const Diagnosis *other)
-{
-    Rows rows = {0};
-    GridUpdate *grids = NULL;
-    int count = 0;
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (GridUpdate grid = grid_of(runs, run); grid_next(&grid);) {
-            grids = enlarge(grids, (size_t)count + 1, sizeof *grids);
-            grids[count++] = grid;
-        }
-    for (int g = 0; g < count; g++) {
-        Row row = {.run = grids[g].run, .of = &grids[g], .ranks = grids[g].run->ranks};
-        for (int r = 0; r < row.ranks; r++) {
-            (*read)(&grids[g].of[r], &row.own[r], &row.shown[r]);
-            row.allowed += TOLERANCE * fabs(row.own[r]);
-        }
-        rows_add(&rows, &row);
-    }
-    const Diagnosis *found = explains_rows(table, &rows) ? NULL : other;
-    const Diagnosis *known = found ? diagnosis_of_rows(table + 1, &rows) : NULL;
-    free(rows.items);
-    free(grids);
-    return known ? known : found;
-}
-
 // ---- The losses.
 
 static const Diagnosis *wrong_start(const GridUpdate *grid)
 {
-    const Diagnosis *wrong = wrong_values(grid->runs, of_outputs, read_output, &d_outputs_wrong);
+    const Diagnosis *wrong = wrong_numbers(grid->runs, OUTPUT, of_outputs, &d_outputs_wrong);
     return wrong ? wrong : &d_parts_wrong;
 }
 
@@ -303,9 +231,9 @@ static const Diagnosis *wrong_update(const GridUpdate *grid)
     if (other_optimizer(grid->run, grid->one))
         return &d_optimizer_changed;
     const Diagnosis *wrong =
-        wrong_values(grid->runs, of_inputs, read_input_gradient, &d_input_gradient_wrong);
+        wrong_numbers(grid->runs, INPUT_GRADIENT, of_inputs, &d_input_gradient_wrong);
     if (!wrong)
-        wrong = wrong_values(grid->runs, of_gradients, read_gradient, &d_gradients_wrong);
+        wrong = wrong_numbers(grid->runs, GRADIENT, of_gradients, &d_gradients_wrong);
     return wrong ? wrong : &d_updates_differ;
 }
 
@@ -430,26 +358,12 @@ static void note_bytes(const Runs *runs, Report *report)
 
 // ---- All.
 
-static Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
-{
-    Fault found = NO_FAULT;
-    for (GridUpdate grid = grid_of(runs, run); !found.diagnosis && grid_next(&grid);)
-        found = (*fault)(&grid);
-    return found;
-}
-
-static int batches_of(const Run *run, int rank)
-{
-    int batches = 0;
-    while (trained_batch(&run->traces.of[rank], batches))
-        batches++;
-    return batches;
-}
-
 static Fault trained_fault(const Run *run)
 {
     for (int r = 0; r < run->ranks; r++) {
-        int updates = event_count(&run->traces.of[r], "apply"), batches = batches_of(run, r);
+        int updates = event_count(&run->traces.of[r], "apply"), batches = 0;
+        while (trained_batch(&run->traces.of[r], batches))
+            batches++;
         if (updates != batches)
             return fault_with(&d_updates_missing,
                               "rank %d computes %d batches and makes %d updates", r, batches,
@@ -468,17 +382,11 @@ static void judge(const Runs *runs, Report *report)
     if (none_computed(runs, TRAINED, report) ||
         !judge_property(runs, TRAINED, trained_fault, report))
         return;
-    if (judge_items(runs, each_update, of_grid, report))
+    if (judge_items(runs, each_grid_update, of_grid, report))
         note_bytes(runs, report);
 }
 
-static const Explanation explanations[] = {
-    {"has no part of", &d_part_not_there},
-    {"there is no part number", &d_slice_not_there},
-    {"equal parts", &d_slice_not_there},
-    {0},
-};
-static const Ends ends = {.explanations = explanations};
-
 JUDGE("two_ways", judge)
-ENDS("two_ways", &ends)
+OWN_ENDS("two_ways", EXPLAINED({"has no part of", &d_part_not_there},
+                               {"there is no part number", &d_slice_not_there},
+                               {"equal parts", &d_slice_not_there}))
