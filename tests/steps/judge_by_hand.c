@@ -144,60 +144,45 @@ static int first_gradient(const Events *events, int number)
     return event_find(events, "gradient", at);
 }
 
-// The ranks whose weights before that gradient are the same as this rank's.
-static RankSet same_start(const Run *run, const double weights[], int rank)
-{
-    RankSet same = 0;
-    for (int r = 0; r < run->ranks; r++)
-        if (weights[r] == weights[rank])
-            same |= 1u << r;
-    return same;
-}
-
-static char *start_evidence(const Run *run, const double weights[], int number)
-{
-    char *evidence = format_text("before the first update by %s, as fingerprints:",
-                                 number == 0 ? "the first optimizer" : "another optimizer");
-    RankSet told = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        RankSet same = same_start(run, weights, r);
-        if (!has_rank(told, r))
-            text_add(&evidence, "\n%s: %.9g", rank_names(same).text, weights[r]);
-        told |= same;
-    }
-    return evidence;
-}
-
 // What the ranks start training `number` from; NULL: from the same, or it is not there.
 static char *different_starts(const Run *run, int number)
 {
-    double weights[MAX_RANKS];
-    bool equal = true;
+    Row row = {.run = run, .ranks = run->ranks};
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         int at = first_gradient(events, number);
         if (at < 0)
             return NULL;
-        weights[r] = event_number(events->items[at], "arena");
-        equal = equal && weights[r] == weights[0];
+        row.shown[r] = event_number(events->items[at], "arena");
     }
-    return equal ? NULL : start_evidence(run, weights, number);
+    RankSet told = ranks_alike(&row, 0);
+    if (told == all_ranks(run->ranks))
+        return NULL;
+    char *evidence = format_text("before the first update by %s, as fingerprints:\n%s: %.9g",
+                                 number == 0 ? "the first optimizer" : "another optimizer",
+                                 rank_names(told).text, row.shown[0]);
+    for (int r = 1; r < run->ranks; r++) {
+        RankSet alike = ranks_alike(&row, r);
+        if (!has_rank(told, r))
+            text_add(&evidence, "\n%s: %.9g", rank_names(alike).text, row.shown[r]);
+        told |= alike;
+    }
+    return evidence;
 }
 
-static double bytes_broadcast(const Events *events)
+// More than this many bytes.
+static bool is_broadcast_of(const cJSON *event, double bytes)
 {
-    double bytes = 0;
-    EACH (at, events, "collective_begin")
-        if (event_has(events->items[at], "function", "MPI_Bcast"))
-            bytes += event_number(events->items[at], "bytes");
-    return bytes;
+    return event_is(event, "collective_begin") && event_has(event, "function", "MPI_Bcast") &&
+           event_number(event, "bytes") > bytes;
 }
 
 static const Diagnosis *wrong_start(const Run *run, int number)
 {
-    if (bytes_broadcast(&run->traces.of[0]) == 0)
-        return &d_broadcast_missing;
-    return number > 0 ? &d_start_differs_later_training : &d_start_differs;
+    EACH_EVENT (event, &run->traces.of[0])
+        if (is_broadcast_of(event, 0))
+            return number > 0 ? &d_start_differs_later_training : &d_start_differs;
+    return &d_broadcast_missing;
 }
 
 static Fault start_fault(const Run *run)
@@ -213,76 +198,53 @@ static Fault start_fault(const Run *run)
 // A broadcast in a training, after its second update (Horovod's texts broadcast after the first
 // one, too): the library's of a model; or one of more than a few words between an update and the
 // next gradient: of weights, then. (What else is sent between a gradient and its update are
-// gradients.) Its place, or -1.
-static int broadcast_in_training(const Events *events, int number)
+// gradients.)
+static bool broadcasts_in_training(const Events *events, int number)
 {
     const double words = 64; // bytes
-    int at = first_gradient(events, number);
-    int end = event_find(events, "compile", at);
-    bool updated = false;
-    int found = -1, updates = 0;
-    for (; at >= 0 && at < (end < 0 ? events->count : end); at++) {
+    int begin = first_gradient(events, number), next = event_find(events, "compile", begin);
+    int updates = 0;
+    bool updated = false, weights_sent = false;
+    for (int at = begin; at >= 0 && at < (next < 0 ? events->count : next); at++) {
         const cJSON *event = events->items[at];
-        const char *name = event_text(event, "event");
-        if (strcmp(name, "gradient") == 0 && found >= 0)
-            return found;
-        if (strcmp(name, "apply") == 0)
+        if (event_is(event, "gradient")) {
+            if (weights_sent)
+                return true;
+            updated = false;
+        } else if (event_is(event, "apply")) {
             updates++;
-        if (strcmp(name, "broadcast") == 0 && updates > 1)
-            return at;
-        updated = strcmp(name, "apply") == 0 || (updated && strcmp(name, "gradient") != 0);
-        if (updated && updates > 1 && strcmp(name, "collective_begin") == 0 &&
-            event_number(event, "bytes") > words && event_has(event, "function", "MPI_Bcast"))
-            found = at;
+            updated = true;
+        } else if (updates > 1 && event_is(event, "broadcast")) {
+            return true;
+        } else if (updates > 1 && updated && is_broadcast_of(event, words)) {
+            weights_sent = true;
+        }
     }
-    return -1;
-}
-
-static double broadcast_bytes(const cJSON *event)
-{
-    return event_is(event, "broadcast") ? sizeof(float) * event_number(event, "weights")
-                                        : event_number(event, "bytes");
+    return false;
 }
 
 static Fault broadcast_fault(const Run *run)
 {
     const Events *events = &run->traces.of[0];
-    for (int t = 0; t < event_count(events, "compile"); t++) {
-        int at = broadcast_in_training(events, t);
-        if (at >= 0)
+    for (int t = 0; t < event_count(events, "compile"); t++)
+        if (broadcasts_in_training(events, t))
             return fault_with(&d_broadcast_again_and_again,
-                              "rank 0 takes part in a broadcast of %.0f bytes between two updates "
-                              "of a training",
-                              broadcast_bytes(events->items[at]));
-    }
+                              "rank 0 takes part in a broadcast between two updates of a training");
     return NO_FAULT;
 }
 
 // ---- Files.
 
-static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
-{
-    if (!writers)
-        return &d_file_missing;
-    return writers == all_ranks(run->ranks) ? &d_file_by_all : &d_file_by_others;
-}
-
 // Whether a training goes on after its last file. (One that is written on the way, too, does no
 // harm.)
 static bool saved_untrained(const Events *events)
 {
-    bool saved = false, trained = false;
+    bool saved = false, trained = false; // since then
     EACH_EVENT (event, events) {
-        bool begins = event_is(event, "compile");
-        if (begins && saved && trained)
+        if (event_is(event, "compile") && saved && trained)
             return true;
-        if (begins)
-            saved = trained = false;
-        if (event_is(event, "saved")) {
-            saved = true;
-            trained = false; // since then
-        }
-        trained = trained || event_is(event, "gradient");
+        saved = event_is(event, "saved") || (saved && !event_is(event, "compile"));
+        trained = saved && (event_is(event, "gradient") || (trained && !event_is(event, "saved")));
     }
     return saved && trained;
 }
@@ -293,7 +255,10 @@ static Fault files_fault(const Run *run)
     int files = event_count(&run->traces.of[0], "saved"),
         trainings = event_count(&run->traces.of[0], "compile");
     if (writers != 1)
-        return fault_with(wrong_writers(run, writers), "written by %s", rank_names(writers).text);
+        return fault_with(!writers                           ? &d_file_missing
+                          : writers == all_ranks(run->ranks) ? &d_file_by_all
+                                                             : &d_file_by_others,
+                          "written by %s", rank_names(writers).text);
     if (files < trainings)
         return fault_with(&d_file_missing, "written by rank 0: %d of %d files", files, trainings);
     return saved_untrained(&run->traces.of[0])

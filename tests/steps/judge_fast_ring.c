@@ -2,6 +2,7 @@
 // received while another one is added up. The speed is a remark: it depends on the machine.
 
 #include "sums.h"
+#include "waiting.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,14 +32,6 @@ typedef struct {
 static bool receives_values(const cJSON *event)
 {
     return event_number(event, "room") > 64;
-}
-
-// The call goes on as soon as any request is done: then what it has not waited for was under way,
-// however many it finds done by then.
-static bool any_will_do(const cJSON *wait)
-{
-    const char *function = event_text(wait, "function");
-    return strstr(function, "any") || strstr(function, "some");
 }
 
 // Takes the requests out that a text lists, "3,4"; returns how many of them were receives.
@@ -98,6 +91,7 @@ static bool next_trial(const Events *events, int *at, Received *received)
         if (event_is(event, "wait_end"))
             complete = close_receives(received, event_text(event, "requests"));
         take_late_receive(received, event);
+        // What such a call has not waited for was under way, however many it finds done by then.
         bool others = any_will_do(event) ? open > 1 : received->open_count > 0;
         received->messages += complete;
         received->overlapped += others ? complete : 0;

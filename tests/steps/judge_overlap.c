@@ -157,20 +157,15 @@ static int done_at_once(const Runs *runs)
     return all;
 }
 
-// False where the program has an optimizer of another kind.
-static bool in_pieces(const Runs *runs, Report *report)
-{
-    return all_ranks_have(runs, "piece", STARTED, &d_not_in_pieces,
-                          "passed on pieces of their gradients", report);
-}
-
 static const ItemProperty wait_for_all[] = {{AWAITED, not_awaited, NULL}, {0}},
                           in_pass[] = {
                               {GOES_ON, waits_in_piece, NULL}, {STARTED, starts_late, NULL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_trained(runs, MEAN_APPLIED, report) || !in_pieces(runs, report))
+    if (nothing_trained(runs, MEAN_APPLIED, report) ||
+        !all_ranks_have(runs, "piece", STARTED, &d_not_in_pieces,
+                        "passed on pieces of their gradients", report))
         return;
     bool awaited = judge_items(runs, each_step, wait_for_all, report);
     int at_once = done_at_once(runs);

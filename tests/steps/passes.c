@@ -114,7 +114,7 @@ void passes_free(Passes *passes)
     *passes = (Passes){.run = passes->run};
 }
 
-int pass_times(const Pass *pass, int image)
+static int pass_times(const Pass *pass, int image)
 {
     int times = 0;
     for (int i = 0; i < pass->count; i++)

@@ -33,8 +33,7 @@ Passes passes_validated(const Run *run);
 
 void passes_free(Passes *passes);
 
-// How often an image is in a pass, and how many different ones are.
-int pass_times(const Pass *pass, int image);
+// How many different images are in a pass.
 int pass_distinct(const Pass *pass, int total);
 
 // True where the rank drew the image in some pass; how many different ones it drew in all.

@@ -27,15 +27,12 @@ bool ends_own_sum(const cJSON *event)
 const cJSON *pending_call(const Events *events)
 {
     const cJSON *pending = NULL;
-    for (int i = 0; i < events->count; i++) {
-        const char *name = event_text(events->items[i], "event");
-        const char *part = strrchr(name, '_');
-        if (!part || (strncmp(name, "collective", 10) != 0 && strncmp(name, "message", 7) != 0 &&
-                      strncmp(name, "wait", 4) != 0))
-            continue;
-        if (strcmp(part, "_begin") == 0)
-            pending = events->items[i];
-        else if (strcmp(part, "_end") == 0)
+    EACH_EVENT (event, events) {
+        if (event_is(event, "collective_begin") || event_is(event, "message_begin") ||
+            event_is(event, "wait_begin"))
+            pending = event;
+        if (event_is(event, "collective_end") || event_is(event, "message_end") ||
+            event_is(event, "wait_end"))
             pending = NULL;
     }
     return pending;
@@ -144,18 +141,22 @@ static const cJSON *call_of_request(const Events *events, int number)
     return NULL;
 }
 
+bool any_will_do(const cJSON *wait)
+{
+    const char *function = event_text(wait, "function");
+    return strstr(function, "any") || strstr(function, "some");
+}
+
 // Of what a wait_begin waits for, the first call without a partner. One that goes on as soon as
 // anything is done must lack them all.
 static const cJSON *first_without_partner(const Traces *traces, int rank, const cJSON *wait)
 {
-    const char *function = event_text(wait, "function");
-    bool any_will_do = strstr(function, "any") || strstr(function, "some");
     const cJSON *first = NULL;
     const char *at = event_text(wait, "requests");
     for (int number; (number = next_listed(&at)) >= 0;) {
         const cJSON *call = call_of_request(&traces->of[rank], number);
         bool lacks = call && lacks_any(traces, rank, call);
-        if (!lacks && any_will_do)
+        if (!lacks && any_will_do(wait))
             return NULL;
         if (lacks && !first)
             first = call;

@@ -14,6 +14,9 @@ const cJSON *pending_call(const Events *events);
 bool begins_own_sum(const cJSON *event);
 bool ends_own_sum(const cJSON *event);
 
+// The call goes on as soon as any request is done.
+bool any_will_do(const cJSON *wait);
+
 // The call that a pending one waits for: itself, or, where that waits for what goes on in the
 // background, the first call which began such a thing and finds no partner; NULL where all do.
 const cJSON *awaited_call(const Traces *traces, int rank);
