@@ -22,17 +22,12 @@
 // Biases of convolutions before a batch norm, in the exercise's network.
 enum { WITHOUT_GRADIENT = 16 + 32 + 64 };
 
-static bool is_wrapped(const Run *run)
-{
-    return run->plan.after != NULL;
-}
-
 // ---- The name.
 
 static Fault name_fault(const Run *run)
 {
     const char *name = event_text(event_nth(&run->traces.of[0], "compile", 0), "optimizer");
-    if (!is_wrapped(run) || strcmp(name, "DistributedSGD") == 0)
+    if (!run->plan.after || strcmp(name, "DistributedSGD") == 0)
         return NO_FAULT;
     return fault_with(strcmp(name, "SGD") ? &d_name_wrong : &d_plain_name,
                       "the name of the optimizer inside is \"SGD\"\n"
@@ -44,13 +39,12 @@ static Fault name_fault(const Run *run)
 
 typedef struct {
     const Run *run;
-    int rank, number;  // of the step, from 0
-    const cJSON *step; // its end
-    double change;     // of the weights
-    double gradient;   // that the optimizer inside got
-    double rate, momentum;
-    int applied;   // how often the optimizer inside made an update
-    double before; // the change of the weights by the update before; 0: there was none
+    int number;         // of the step, from 0
+    const cJSON *step;  // its end
+    const cJSON *apply; // the last update that the optimizer inside made; NULL: none
+    int applied;        // how often it did
+    double change;      // of the weights
+    double before;      // the change by the update before; 0: there was none
 } WrappedUpdate;
 
 // The one after event `*at`, which moves to its end; false: there is none.
@@ -62,16 +56,13 @@ static bool next_update(const Run *run, int rank, int *at, WrappedUpdate *update
     if (end < 0)
         return false;
     int number = *at < 0 ? 0 : update->number + 1;
-    *update = (WrappedUpdate){
-        .run = run, .rank = rank, .number = number, .step = events->items[end], .gradient = NAN};
+    *update = (WrappedUpdate){.run = run, .number = number, .step = events->items[end]};
     update->change =
         event_number(update->step, "arena") - event_number(events->items[gradient], "arena");
     for (int i = gradient; i < end; i++)
         if (event_is(events->items[i], "apply")) {
             update->applied++;
-            update->gradient = event_number(events->items[i], "value");
-            update->rate = event_number(events->items[i], "learning_rate");
-            update->momentum = event_number(events->items[i], "momentum");
+            update->apply = events->items[i];
         }
     *at = end;
     return true;
@@ -120,29 +111,27 @@ static Fault inside_fault(const void *item)
                       stay ? "stay the same" : "change");
 }
 
-// The learning rate that halved() in the program gives the epoch.
-static double rate_of_epoch(const WrappedUpdate *update)
-{
-    return run_flag(update->run, "--base-lr ") / pow(2, event_number(update->step, "epoch"));
-}
-
+// Against the rate that halved() in the program gives the epoch.
 static Fault rate_fault(const void *item)
 {
     const WrappedUpdate *update = item;
-    double rate = rate_of_epoch(update);
-    if (same_rate(update->rate, rate))
+    double rate = event_number(update->apply, "learning_rate"),
+           set = run_flag(update->run, "--base-lr ") / pow(2, event_number(update->step, "epoch"));
+    if (same_rate(rate, set))
         return NO_FAULT;
     return fault_with(&d_rate_not_passed_on,
                       "the optimizer inside updates with a learning rate of %g\n"
                       "the schedule has set %g",
-                      update->rate, rate);
+                      rate, set);
 }
 
 static Fault momenta_fault(const void *item)
 {
     const WrappedUpdate *update = item;
-    double kept = update->before != 0 ? update->momentum * update->before : 0;
-    double fresh = -update->rate * update->gradient;
+    double momentum = event_number(update->apply, "momentum");
+    double kept = update->before != 0 ? momentum * update->before : 0;
+    double fresh =
+        -event_number(update->apply, "learning_rate") * event_number(update->apply, "value");
     double allowed = 2e-3 * (fabs(kept) + fabs(fresh)) + 2e-6;
     if (fabs(update->change - (kept + fresh)) <= allowed)
         return NO_FAULT;

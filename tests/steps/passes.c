@@ -33,9 +33,12 @@ static Pass *add_pass(Passes *passes, int rank)
     return &passes->of[rank][count];
 }
 
-static Passes no_passes(const Run *run)
+static Passes passes_of(const Run *run, void (*read)(Passes *passes, int rank))
 {
-    return (Passes){.run = run, .total = (int)run_flag(run, "--images ")};
+    Passes passes = {.run = run, .total = (int)run_flag(run, "--images ")};
+    for (int r = 0; r < run->ranks; r++)
+        (*read)(&passes, r);
+    return passes;
 }
 
 // True where a loop of the program's own has begun a pass between the two batches.
@@ -66,10 +69,7 @@ static void read_trained(Passes *passes, int rank)
 
 Passes passes_trained(const Run *run)
 {
-    Passes passes = no_passes(run);
-    for (int r = 0; r < run->ranks; r++)
-        read_trained(&passes, r);
-    return passes;
+    return passes_of(run, read_trained);
 }
 
 // True where no gradient is computed from the batch that is taken at this place.
@@ -98,10 +98,7 @@ static void read_validated(Passes *passes, int rank)
 
 Passes passes_validated(const Run *run)
 {
-    Passes passes = no_passes(run);
-    for (int r = 0; r < run->ranks; r++)
-        read_validated(&passes, r);
-    return passes;
+    return passes_of(run, read_validated);
 }
 
 void passes_free(Passes *passes)
