@@ -265,14 +265,13 @@ static Fault update_fault(const void *item)
 // ---- Groups.
 
 static Fault group_fault(int rank, const Exchange *exchange, RankSet group,
-                         const Diagnosis *diagnosis, const char *what)
+                         const Diagnosis *diagnosis, const char *what, const char *whose)
 {
     if (!(exchange->ranks & ~group))
         return NO_FAULT;
     return fault_with(diagnosis, "rank %d exchanges %s with %s by %s\nits %s: %s", rank, what,
                       rank_names(exchange->ranks & ~(1u << rank)).text,
-                      event_text(exchange->call, "function"),
-                      diagnosis == &d_sums_beyond_row ? "row" : "column", rank_names(group).text);
+                      event_text(exchange->call, "function"), whose, rank_names(group).text);
 }
 
 static Fault groups_fault(const void *item)
@@ -280,11 +279,11 @@ static Fault groups_fault(const void *item)
     const GridUpdate *grid = item;
     Fault fault = NO_FAULT;
     for (int r = 0; r < grid->run->ranks && !fault.diagnosis; r++) {
-        const GridWorker *worker = &grid->of[r];
-        fault = group_fault(r, &worker->in_layers, grid->row[r], &d_sums_beyond_row, "activations");
+        fault = group_fault(r, &grid->of[r].in_layers, grid->row[r], &d_sums_beyond_row,
+                            "activations", "row");
         if (!fault.diagnosis)
-            fault = group_fault(r, &worker->gradients, grid->column[r], &d_gradients_beyond_column,
-                                "gradients");
+            fault = group_fault(r, &grid->of[r].gradients, grid->column[r],
+                                &d_gradients_beyond_column, "gradients", "column");
     }
     return fault;
 }

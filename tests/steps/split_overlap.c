@@ -48,41 +48,40 @@ static int next_of(const StageOf *stage, CallKind kind, int micro)
     return -1;
 }
 
-// NULL where device 0 may compute b, which it computes after a, while device 1 computes a.
-static const Diagnosis *wrong_fill(const BatchOf *batch, int a, int b)
-{
-    const StageOf *first = &batch->of[0], *second = &batch->of[1];
-    int ahead = find_call(first, FORWARD, b), behind = find_call(second, FORWARD, a);
-    if (comes_before(batch, 1, behind, ahead))
-        return find_call(first, BACKWARD, a) < ahead ? &d_one_at_a_time : &d_waits_in_between;
-    if (!comes_before(batch, 0, ahead, behind))
-        return NULL;
-    return find_call(first, SEND_VALUES, a) > ahead ? &d_sent_too_late : &d_received_too_early;
-}
+typedef struct {
+    CallKind kind, send;
+    int leader;                 // the stage that computes b while the other one computes a
+    const Diagnosis *sent_late; // by the leader
+    const Diagnosis *waited;    // by the other one, for b before it computes a
+} Pass;
 
-// NULL where device 0 may go backward with a while device 1 does with b, which comes after a there.
-static const Diagnosis *wrong_drain(const BatchOf *batch, int a, int b)
+static const Pass fill = {FORWARD, SEND_VALUES, 0, &d_sent_too_late, &d_received_too_early},
+                  drain = {BACKWARD, SEND_GRADIENT, 1, &d_gradient_sent_too_late,
+                           &d_gradients_awaited};
+
+// NULL where the leader may compute b, which comes after a there, while the other one computes a.
+static const Diagnosis *wrong_pair(const BatchOf *batch, const Pass *pass, int a, int b)
 {
-    const StageOf *first = &batch->of[0], *second = &batch->of[1];
-    int ahead = find_call(second, BACKWARD, b), behind = find_call(first, BACKWARD, a);
-    if (comes_before(batch, 0, behind, ahead))
+    int leader = pass->leader, other = 1 - leader;
+    int ahead = find_call(&batch->of[leader], pass->kind, b),
+        behind = find_call(&batch->of[other], pass->kind, a);
+    if (comes_before(batch, other, behind, ahead) && pass == &drain)
         return &d_sent_too_late_before_a_send;
-    if (!comes_before(batch, 1, ahead, behind))
+    if (comes_before(batch, other, behind, ahead))
+        return find_call(&batch->of[leader], BACKWARD, a) < ahead ? &d_one_at_a_time
+                                                                  : &d_waits_in_between;
+    if (!comes_before(batch, leader, ahead, behind))
         return NULL;
-    return find_call(second, SEND_GRADIENT, a) > ahead ? &d_gradient_sent_too_late
-                                                       : &d_gradients_awaited;
+    return find_call(&batch->of[leader], pass->send, a) > ahead ? pass->sent_late : pass->waited;
 }
 
 typedef struct {
-    const Diagnosis *(*wrong)(const BatchOf *, int, int);
-    CallKind kind;
-    int leader;    // the stage that computes b while the other one computes a
-    int pairs;     // of micro-batches, a and the next one
-    int serial;    // of them: a has gone all the way before b begins
-    int together;  // of them: both were computed at the same time
-    int held;      // of them: one stage did nothing at the end of what the other one computed
-    int bad_batch; // the first one, or -1
-    const Diagnosis *diagnosis;
+    int pairs;    // of micro-batches, a and the next one
+    int serial;   // of them: a has gone all the way before b begins
+    int together; // of them: both were computed at the same time
+    int held;     // of them: one stage did nothing at the end of what the other one computed
+    const Diagnosis *diagnosis; // of the first batch that is wrong; NULL: none is
+    int bad_batch;
 } Overlap;
 
 // Whether the stage, whose thread was there, was in no call of the library's at that place.
@@ -95,11 +94,11 @@ static bool is_idle(const StageOf *stage, int place)
 }
 
 // What has come of the two calls that could be computed at the same time.
-static void look_at_pair(const BatchOf *batch, int a, int b, Overlap *o)
+static void look_at_pair(const BatchOf *batch, const Pass *pass, int a, int b, Overlap *o)
 {
-    const StageOf *leader = &batch->of[o->leader], *other = &batch->of[1 - o->leader];
-    const Call *x = &leader->calls[find_call(leader, o->kind, b)];
-    const Call *y = &other->calls[find_call(other, o->kind, a)];
+    const StageOf *leader = &batch->of[pass->leader], *other = &batch->of[1 - pass->leader];
+    const Call *x = &leader->calls[find_call(leader, pass->kind, b)];
+    const Call *y = &other->calls[find_call(other, pass->kind, a)];
     o->pairs++;
     if (x->end < y->begin)
         o->held += is_idle(other, x->end);
@@ -109,32 +108,26 @@ static void look_at_pair(const BatchOf *batch, int a, int b, Overlap *o)
         o->together++;
 }
 
-static void look_at_batch(const Staged *p, int b, Overlap *o)
-{
-    const BatchOf *batch = &p->batches[b];
-    for (int k = 0; k < batch->micros; k++) {
-        int next = next_of(&batch->of[o->leader], o->kind, k);
-        if (next < 0)
-            continue;
-        const Diagnosis *wrong = o->wrong(batch, k, next);
-        look_at_pair(batch, k, next, o);
-        o->serial += wrong == &d_one_at_a_time;
-        if (wrong && o->bad_batch < 0) {
-            o->bad_batch = b;
-            o->diagnosis = wrong;
-        }
-    }
-}
-
 // Looks at all batches of a run. Its fault is that of the first bad one.
-static Fault look_at_run(const Run *run, Overlap *o)
+static Fault look_at_run(const Run *run, const Pass *pass, Overlap *o)
 {
     Staged p = staged_batches(run);
     for (int b = 0; b < p.count; b++)
-        look_at_batch(&p, b, o);
+        for (int k = 0; k < p.batches[b].micros; k++) {
+            int next = next_of(&p.batches[b].of[pass->leader], pass->kind, k);
+            if (next < 0)
+                continue;
+            const Diagnosis *wrong = wrong_pair(&p.batches[b], pass, k, next);
+            look_at_pair(&p.batches[b], pass, k, next, o);
+            o->serial += wrong == &d_one_at_a_time;
+            if (wrong && !o->diagnosis) {
+                o->bad_batch = b;
+                o->diagnosis = wrong;
+            }
+        }
     if (o->diagnosis == &d_one_at_a_time && o->serial < o->pairs)
         o->diagnosis = &d_waits_in_between;
-    Fault fault = o->bad_batch < 0 ? NO_FAULT : schedule_fault(o->diagnosis, &p, o->bad_batch);
+    Fault fault = o->diagnosis ? schedule_fault(o->diagnosis, &p, o->bad_batch) : NO_FAULT;
     staged_batches_free(&p);
     return fault;
 }
@@ -154,13 +147,12 @@ static Fault never_meet(const Run *first, const Overlap *o)
     return fault;
 }
 
-static bool judge_overlap(const Runs *runs, const char *property, Overlap begin, Report *report)
+static bool judge_overlap(const Runs *runs, const char *property, const Pass *pass, Report *report)
 {
-    Overlap sum = begin;
+    Overlap sum = {0};
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Overlap o = begin;
-        Fault fault = look_at_run(run, &o);
-        if (!report_fault(report, runs, run, property, fault))
+        Overlap o = {0};
+        if (!report_fault(report, runs, run, property, look_at_run(run, pass, &o)))
             return false;
         sum.pairs += o.pairs;
         sum.together += o.together;
@@ -172,8 +164,6 @@ static bool judge_overlap(const Runs *runs, const char *property, Overlap begin,
 
 void judge_split_overlaps(const Runs *runs, Report *report)
 {
-    const Overlap fill = {.wrong = wrong_fill, .kind = FORWARD, .leader = 0, .bad_batch = -1},
-                  drain = {.wrong = wrong_drain, .kind = BACKWARD, .leader = 1, .bad_batch = -1};
-    if (judge_overlap(runs, FILL, fill, report))
-        judge_overlap(runs, DRAIN, drain, report);
+    if (judge_overlap(runs, FILL, &fill, report))
+        judge_overlap(runs, DRAIN, &drain, report);
 }
