@@ -57,12 +57,15 @@ RankSet receivers_from(const SumCall *call, int rank);
 // "with 10007 values (40028 bytes)", and where that was in training.
 char *call_words(const SumCall *call);
 
-// True where all wrong sums are of a kind, each on its rank. A kind tells how often values are in a sum: those of the
-// rank that has the sum, of others of its host, and of ranks of other hosts; in each pair, of a host's first rank and
-// of another one. "11 11 00" is the sum of its own host. '?': once at most; '+': once at least; 's': as often as the
-// host of these values has ranks; 'o': as often as the sum's own host has; '-': no sum is of this kind. "/ranks" is the
-// whole sum, divided by the number of ranks; "/host", by that of its host, or made of the hosts' averages. `or_kind`:
-// some may be of this kind, too; NULL: none may.
+// True where all wrong sums are of a kind, each on its rank, or of `or_kind` (NULL: of no other one). A kind is three
+// pairs of marks: how often a sum has the values of the rank that has it, of others of its host, and of ranks of other
+// hosts; in each pair first those of a host's first rank. So "11 11 00" is the sum of the own host.
+//     0 1 2  so often
+//     ? +    at most once; at least once
+//     s o    as often as the host of the values has ranks; as often as the host of the sum has
+//     -      no sum is of this kind
+// "/ranks" is the whole sum, divided by the number of ranks; "/host" is that divided by the number of ranks on its
+// host, or made of the hosts' averages.
 bool wrong_sums_are(const SumCalls *calls, const char *kind, const char *or_kind);
 
 // A rank has right values among its wrong ones.
