@@ -59,14 +59,6 @@ static bool read_update(Row *row, int rank, int *before, double *tolerance)
     return true;
 }
 
-static bool is_finite(const Row *row)
-{
-    double sum = 0;
-    for (int r = 0; r < row->ranks; r++)
-        sum += row->own[r] + row->shown[r];
-    return isfinite(sum);
-}
-
 void applied_add(Rows *rows, const Run *run)
 {
     int before[MAX_RANKS], count = run_min_events(run, has_steps(run) ? "step" : "gradient");
@@ -79,7 +71,7 @@ void applied_add(Rows *rows, const Run *run)
             if (!read_update(&row, r, &before[r], &tolerance))
                 return;
         row.allowed = tolerance * largest_own(&row);
-        if (u > 0 && !is_finite(&row))
+        if (u > 0 && !row_is_finite(&row))
             return;
         rows_add(rows, &row);
     }

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <string.h>
-#include "base/format.h"
 
 #define BATCHES 8 // of the first ones, that are compared
 // Fewer images than this two ranks may well draw alike by chance: a run that short proves nothing.
@@ -29,43 +28,34 @@ static const char *drawn(const Run *run, int rank, int n)
     return "";
 }
 
-// Of a list with commas between.
-static int image_count(const char *images)
-{
-    int count = *images != '\0';
-    while ((images = strchr(images, ',')) != NULL) {
-        count++;
-        images++;
-    }
-    return count;
-}
-
 static bool draw_the_same(const Run *run, int a, int b)
 {
     int images = 0;
     for (int n = 0; n < BATCHES; n++) {
         if (strcmp(drawn(run, a, n), drawn(run, b, n)) != 0)
             return false;
-        images += image_count(drawn(run, a, n));
+        images += list_length(drawn(run, a, n));
     }
     return images >= IMAGES;
 }
 
+static Fault drawn_fault(const Run *run)
+{
+    for (int a = 0; a < run->ranks; a++) {
+        RankSet same = 1u << a;
+        for (int b = a + 1; b < run->ranks; b++)
+            same |= draw_the_same(run, a, b) ? 1u << b : 0;
+        if (rank_count(same) > 1)
+            return fault_with(&d_seeds_equal,
+                              "%s began with a batch of the images %s, and one of %s",
+                              rank_names(same).text, drawn(run, a, 0), drawn(run, a, 1));
+    }
+    return NO_FAULT;
+}
+
 bool judge_drawn_images(const Runs *runs, const char *property, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int a = 0; a < run->ranks; a++) {
-            RankSet same = 1u << a;
-            for (int b = a + 1; b < run->ranks; b++)
-                same |= draw_the_same(run, a, b) ? 1u << b : 0;
-            if (rank_count(same) == 1)
-                continue;
-            return report_failure_in(report, runs, run, property, &d_seeds_equal,
-                                     "%s began with a batch of the images %s, and one of %s",
-                                     rank_names(same).text, drawn(run, a, 0), drawn(run, a, 1));
-        }
-    }
-    return report_ok(report, property);
+    return judge_property(runs, property, drawn_fault, report);
 }
 
 // ---- What belongs to the images.

@@ -38,10 +38,7 @@ Rows rows_of_ranks(const Runs *runs, int (*shown)(const Run *run, int rank))
     return rows;
 }
 
-double own_number(Cell cell)
-{
-    return cell.row->own[cell.rank];
-}
+SHARED_FORMULA(own_number, cell.row->own[cell.rank])
 
 double sum_of_own(Cell cell)
 {
@@ -60,15 +57,9 @@ double sum_of_machine(Cell cell)
     return sum;
 }
 
-double own_of_number(Cell cell)
-{
-    return cell.row->own[cell.number < cell.row->ranks ? cell.number : 0];
-}
-
-double mean_on_the_root(Cell cell)
-{
-    return cell.rank == 0 ? sum_of_own(cell) / cell.row->ranks : own_number(cell);
-}
+SHARED_FORMULA(own_of_number, cell.row->own[cell.number < cell.row->ranks ? cell.number : 0])
+SHARED_FORMULA(mean_on_the_root,
+               cell.rank == 0 ? sum_of_own(cell) / cell.row->ranks : own_number(cell))
 
 RankSet ranks_alike(const Row *row, int rank)
 {
@@ -88,47 +79,14 @@ double mean_of_those_alike(Cell cell)
     return sum / rank_count(alike);
 }
 
-double constant_zero(Cell cell)
-{
-    (void)cell;
-    return 0;
-}
-
-double constant_one(Cell cell)
-{
-    (void)cell;
-    return 1;
-}
-
-double its_rank(Cell cell)
-{
-    return cell.rank;
-}
-
-double rank_by_number(Cell cell)
-{
-    return cell.rank / cell.number;
-}
-
-double rank_modulo_number(Cell cell)
-{
-    return cell.rank % cell.number;
-}
-
-double rank_modulo_local_size(Cell cell)
-{
-    return cell.rank % run_local_size(cell.row->run, cell.rank);
-}
-
-double rank_by_nodes(Cell cell)
-{
-    return cell.rank / run_nodes(cell.row->run);
-}
-
-double rank_modulo_nodes(Cell cell)
-{
-    return cell.rank % run_nodes(cell.row->run);
-}
+SHARED_FORMULA(constant_zero, 0)
+SHARED_FORMULA(constant_one, 1)
+SHARED_FORMULA(its_rank, cell.rank)
+SHARED_FORMULA(rank_by_number, cell.rank / cell.number)
+SHARED_FORMULA(rank_modulo_number, cell.rank % cell.number)
+SHARED_FORMULA(rank_modulo_local_size, cell.rank % run_local_size(cell.row->run, cell.rank))
+SHARED_FORMULA(rank_by_nodes, cell.rank / run_nodes(cell.row->run))
+SHARED_FORMULA(rank_modulo_nodes, cell.rank % run_nodes(cell.row->run))
 
 double largest_own(const Row *row)
 {
@@ -136,6 +94,14 @@ double largest_own(const Row *row)
     for (int r = 0; r < row->ranks; r++)
         largest = fmax(largest, fabs(row->own[r]));
     return largest;
+}
+
+bool row_is_finite(const Row *row)
+{
+    double sum = 0;
+    for (int r = 0; r < row->ranks; r++)
+        sum += row->own[r] + row->shown[r];
+    return isfinite(sum);
 }
 
 static double value(const Hypothesis *hypothesis, Cell cell)
@@ -221,4 +187,23 @@ bool explain_each_row(const Hypothesis table[], const Rows *rows)
             return false;
     }
     return true;
+}
+
+bool judge_rows(const Runs *runs, const Rows *rows, const char *property, RowFault fault,
+                Report *report)
+{
+    EACH_ROW (row, rows)
+        if (!report_fault(report, runs, row->run, property, fault(row)))
+            return false;
+    return report_ok(report, property);
+}
+
+bool judge_cells(const Runs *runs, const Rows *rows, const char *property, CellFault fault,
+                 Report *report)
+{
+    EACH_ROW (row, rows)
+        for (int r = 0; r < row->ranks; r++)
+            if (!report_fault(report, runs, row->run, property, fault((Cell){row, r, 0})))
+                return false;
+    return report_ok(report, property);
 }

@@ -44,6 +44,15 @@ typedef struct {
 } Cell;
 typedef double (*Formula)(Cell cell);
 
+// Defines a formula that is one expression of `cell`; of this file alone.
+#define FORMULA(name, expression) static SHARED_FORMULA(name, expression)
+#define SHARED_FORMULA(name, expression)                                                           \
+    double name(Cell cell)                                                                         \
+    {                                                                                              \
+        (void)cell;                                                                                \
+        return expression;                                                                         \
+    }
+
 // What ranks may show, and what is wrong then: a numerator, and how often it is divided by each of
 // these; below 0, multiplied.
 typedef struct {
@@ -70,6 +79,7 @@ double rank_by_nodes(Cell cell);
 double rank_modulo_nodes(Cell cell);
 
 double largest_own(const Row *row);
+bool row_is_finite(const Row *row);
 RankSet ranks_alike(const Row *row, int rank); // that have shown the same as this one
 
 // With the first of its numbers.
@@ -79,6 +89,14 @@ double hypothesis_value(const Hypothesis *hypothesis, const Row *row, int rank);
 bool explains_row(const Hypothesis *hypothesis, const Row *row);
 bool explains_rows(const Hypothesis *hypothesis, const Rows *rows);
 const Row *first_unexplained(const Hypothesis *hypothesis, const Rows *rows);
+
+// Judges a property that each row has, or each rank in each row. Returns whether all do.
+typedef Fault (*RowFault)(const Row *row);
+typedef Fault (*CellFault)(Cell cell);
+bool judge_rows(const Runs *runs, const Rows *rows, const char *property, RowFault fault,
+                Report *report);
+bool judge_cells(const Runs *runs, const Rows *rows, const char *property, CellFault fault,
+                 Report *report);
 
 // Tables end with a row of zeros. The diagnosis of the first hypothesis that explains all rows, or
 // NULL; whether each row is explained by some hypothesis.

@@ -128,10 +128,7 @@ static char *device_evidence(const Run *run)
 
 // ---- Ways to get a wrong number.
 
-static double rank_by_local_size(Cell cell)
-{
-    return cell.rank / run_local_size(cell.row->run, cell.rank);
-}
+FORMULA(rank_by_local_size, cell.rank / run_local_size(cell.row->run, cell.rank))
 
 static const Hypothesis by_rank[] = {
     {its_rank, &d_pinned_by_rank, .by_ranks = 0},

@@ -178,21 +178,14 @@ void judge_mean(const Runs *runs, Report *report)
 // ---- A worker alone.
 
 // A collective call of one rank sends nothing, whatever it is given.
-static const cJSON *anything_sent(const Events *events)
-{
-    for (int i = 0; i < events->count; i++)
-        if (event_is(events->items[i], "message_begin") &&
-            event_number(events->items[i], "bytes") > 0)
-            return events->items[i];
-    return NULL;
-}
-
 static Fault silence_fault(const Run *run)
 {
-    const cJSON *sent = run->ranks == 1 ? anything_sent(&run->traces.of[0]) : NULL;
-    return sent ? fault_with(&d_sends_alone, "it calls %s with %.0f bytes",
-                             event_text(sent, "function"), event_number(sent, "bytes"))
-                : NO_FAULT;
+    if (run->ranks == 1)
+        EACH_EVENT (event, &run->traces.of[0])
+            if (event_is(event, "message_begin") && event_number(event, "bytes") > 0)
+                return fault_with(&d_sends_alone, "it calls %s with %.0f bytes",
+                                  event_text(event, "function"), event_number(event, "bytes"));
+    return NO_FAULT;
 }
 
 bool judge_silence(const Runs *runs, Report *report)

@@ -46,11 +46,7 @@ static int compare_ints(const void *a, const void *b)
 
 static int row_count(const cJSON *event)
 {
-    const char *text = event_text(event, "rows");
-    int count = *text != '\0';
-    for (; *text; text++)
-        count += *text == ',';
-    return count;
+    return list_length(event_text(event, "rows"));
 }
 
 static void add_numbers(const cJSON *event, SparseStep *step)

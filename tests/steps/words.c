@@ -63,6 +63,14 @@ const char *verb_s(RankSet ranks)
     return rank_count(ranks) == 1 ? "s" : "";
 }
 
+int list_length(const char *list)
+{
+    int count = *list != '\0';
+    for (; *list; list++)
+        count += *list == ',';
+    return count;
+}
+
 // The plural with which a text begins: its length; 0: with none of these.
 static size_t plural_length(const char *text)
 {

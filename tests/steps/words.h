@@ -29,6 +29,9 @@ RankNames names_of(const char *word, RankSet ranks);
 // The ending of a verb after them: "rank 2 waits", "ranks 0 and 2 wait".
 const char *verb_s(RankSet ranks);
 
+// How many there are in a list "3,1,20".
+int list_length(const char *list);
+
 // In place: "1 batches" becomes "1 batch", except in what a program has printed ("rank 0 said: ...").
 void say_one(char *text);
 
