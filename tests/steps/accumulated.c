@@ -11,7 +11,10 @@
 // Images of an update, those of all ranks together, where batches allow it: as the page has it.
 #define UPDATE 256
 
-// Of the largest gradient, for what the weights tell. Single precision leaves few digits of a
+// Of the largest gradient of the update.
+#define TOLERANCE 1e-4
+
+// The same for what the weights tell. Single precision leaves few digits of a
 // change of weights, and rounding alone moves their fingerprint.
 #define WEIGHTS_TOLERANCE 1e-3
 #define WEIGHTS_ROUNDING  3e-6
@@ -83,7 +86,7 @@ static void read_rank(Updates *updates, int rank)
     updates->made[rank] = count;
 }
 
-double largest_gradient(const Updates *updates, int u)
+static double largest_gradient(const Updates *updates, int u)
 {
     double most = 0;
     for (int r = 0; r < updates->run->ranks; r++)

@@ -5,10 +5,7 @@
 #ifndef HVDLAB_STEPS_ACCUMULATED_H
 #define HVDLAB_STEPS_ACCUMULATED_H
 
-#include "judge.h"
-
-// Of the largest gradient of the update.
-#define TOLERANCE 1e-4
+#include "hypotheses.h"
 
 // What a rank may send beside gradients: numbers that ranks compare.
 #define OTHER_BYTES 4096
@@ -38,19 +35,17 @@ typedef struct {
     bool by_weights;            // these have changed otherwise than by the optimizer
 } Updates;
 
-typedef struct {
-    Updates *items;
-    int count;
-} AllUpdates;
-
 // Of a run; the caller frees them by accumulated_updates_free.
 Updates accumulated_updates(const Run *run);
 void accumulated_updates_free(Updates *updates);
 
-// Of update u, on any rank.
-double largest_gradient(const Updates *updates, int u);
+// Adds a row for each update, up to where, after the first, numbers are not finite: what became of the
+// weights on each rank, and the sum of its own gradients. Row.of is `updates` (accumulated_mean.c).
+void accumulated_add(Rows *rows, const Updates *updates);
 
-// Reports whether every rank applies the mean of all batches' gradients (accumulated_mean.c).
-bool judge_accumulated_mean(const Runs *runs, const AllUpdates *all, Report *report);
+const Update *accumulated_update(Cell cell); // of such a row
+
+// Reports whether every rank applies the mean of all batches' gradients.
+bool judge_accumulated_mean(const Runs *runs, const Rows *rows, Report *report);
 
 #endif

@@ -2,11 +2,10 @@
 // known formulas tells what they apply, and the mistake that it stands for.
 
 #include "accumulated.h"
-#include "hypotheses.h"
 #include "diagnoses/accumulated_mean.h"
 
+#include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include "base/format.h"
 
 #define MEAN "every rank applies the mean of the gradients of all batches of all ranks"
@@ -22,21 +21,14 @@ static double of_pass(const Updates *updates, int u, int pass)
     return sum;
 }
 
-static double own_last(Cell cell)
+const Update *accumulated_update(Cell cell)
 {
-    const Updates *updates = cell.row->of;
-    return updates->of[cell.rank][cell.row->at].gradients[cell.row->batches - 1];
+    return &((const Updates *)cell.row->of)->of[cell.rank][cell.row->at];
 }
 
-static double first_of_all(Cell cell)
-{
-    return of_pass(cell.row->of, cell.row->at, 0);
-}
-
-static double last_of_all(Cell cell)
-{
-    return of_pass(cell.row->of, cell.row->at, cell.row->batches - 1);
-}
+FORMULA(own_last, accumulated_update(cell)->gradients[cell.row->batches - 1])
+FORMULA(first_of_all, of_pass(cell.row->of, cell.row->at, 0))
+FORMULA(last_of_all, of_pass(cell.row->of, cell.row->at, cell.row->batches - 1))
 
 // What is left may be divided by the number of batches less 1, where that is not 0.
 static double for_the_rest(Cell cell)
@@ -45,40 +37,25 @@ static double for_the_rest(Cell cell)
     return cell.number && batches > 1 ? (double)batches / (batches - 1) : 1;
 }
 
-static double all_but_first(Cell cell)
+FORMULA(all_but_first, (sum_of_own(cell) - first_of_all(cell)) * for_the_rest(cell))
+FORMULA(all_but_last, (sum_of_own(cell) - last_of_all(cell)) * for_the_rest(cell))
+FORMULA(over_full_update, sum_of_own(cell) / ((const Updates *)cell.row->of)->passes)
+FORMULA(right_value, sum_of_own(cell) / cell.row->ranks / cell.row->batches)
+
+// With another learning rate than that of the command line.
+static double mean_by_own_rate(Cell cell)
 {
-    return (sum_of_own(cell) - first_of_all(cell)) * for_the_rest(cell);
+    const Update *update = accumulated_update(cell);
+    return right_value(cell) * update->by_rate / update->raw;
 }
 
-static double all_but_last(Cell cell)
-{
-    return (sum_of_own(cell) - last_of_all(cell)) * for_the_rest(cell);
-}
-
-static double over_full_update(Cell cell)
-{
-    return sum_of_own(cell) / ((const Updates *)cell.row->of)->passes;
-}
-
-static double right_value(Cell cell)
-{
-    return sum_of_own(cell) / cell.row->ranks / cell.row->batches;
-}
-
-// What the update before has left is in it, too.
+// What the update before has left is in it, too; or only that of the same epoch.
 static double on_top(Cell cell)
 {
     const Updates *updates = cell.row->of;
-    int u = cell.row->at;
-    return right_value(cell) + (u > 0 ? updates->of[cell.rank][u - 1].effective : 0);
-}
-
-// As on_top; the sum is emptied, or made again, with each epoch.
-static double on_top_in_epoch(Cell cell)
-{
-    const Updates *updates = cell.row->of;
     int updates_an_epoch = (updates->steps + updates->passes - 1) / updates->passes;
-    return cell.row->at % updates_an_epoch ? on_top(cell) : right_value(cell);
+    bool first = cell.row->at % (cell.number ? updates_an_epoch : INT_MAX) == 0;
+    return right_value(cell) + (first ? 0 : accumulated_update(cell)[-1].effective);
 }
 
 // The batches' own sums go on growing, and the exchange changes nothing of them.
@@ -103,10 +80,10 @@ static double halved(Cell cell)
 }
 
 static const Hypothesis right = {sum_of_own, NULL, .by_ranks = 1, .by_batches = 1};
-static const Hypothesis own_last_alone = {.of = own_last};
 
 static const Hypothesis known[] = {
     {own_last, &d_nothing_accumulated, .by_ranks = 0},
+    {mean_by_own_rate, &d_learning_rate_changed, .by_ranks = 0},
     {last_of_all, &d_last_batch_only, .by_ranks = 1},
     {last_of_all, &d_last_batch_only_divided, .by_ranks = 1, .by_batches = 1},
     {first_of_all, &d_first_batch_only, .by_ranks = 1},
@@ -120,10 +97,8 @@ static const Hypothesis known[] = {
     {sum_of_own, &d_divided_by_passes_twice, .by_ranks = 1, .by_batches = 2},
     {over_full_update, &d_divided_by_full_update, .by_ranks = 1},
     {sum_of_own, &d_divided_by_local_size, .by_local_size = 1, .by_batches = 1},
-    {sum_of_machine, &d_averaged_within_machine, .by_local_size = 1, .by_batches = 1},
     {mean_on_the_root, &d_averaged_on_the_root_only, .by_batches = 1},
-    {on_top, &d_sum_not_emptied, .by_ranks = 0},
-    {on_top_in_epoch, &d_sum_not_emptied, .by_ranks = 0},
+    {on_top, &d_sum_not_emptied, .to = 1},
     {all_so_far, &d_sum_not_emptied, .by_ranks = 1, .by_batches = 1},
     {all_but_first, &d_first_batch_lost, .by_ranks = 1, .by_batches = 1, .to = 1},
     {all_but_last, &d_last_batch_lost, .by_ranks = 1, .by_batches = 1, .to = 1},
@@ -147,46 +122,31 @@ static double sum_of_gradients(const Update *update)
     return sum;
 }
 
-// What became of the weights, or what the optimizer got, whatever its learning rate made of it.
-typedef enum { EFFECTIVE, RAW } Shown;
-
-static Row row_of(const Updates *updates, int u, Shown shown)
+static Row row_of(const Updates *updates, int u)
 {
     Row row = {.run = updates->run,
                .of = updates,
                .at = u,
                .ranks = updates->run->ranks,
                .batches = updates->of[0][u].count,
-               .allowed = shown == RAW ? TOLERANCE * largest_gradient(updates, u)
-                                       : updates->of[0][u].allowed};
+               .allowed = updates->of[0][u].allowed};
     for (int r = 0; r < row.ranks; r++) {
-        const Update *update = &updates->of[r][u];
-        row.own[r] = sum_of_gradients(update);
-        row.shown[r] = shown == EFFECTIVE ? update->effective : update->applied ? update->raw : NAN;
-        if (shown == EFFECTIVE && updates->by_weights && u + 1 >= updates->made[r])
+        row.own[r] = sum_of_gradients(&updates->of[r][u]);
+        row.shown[r] = updates->of[r][u].effective;
+        if (updates->by_weights && u + 1 >= updates->made[r])
             row.unknown |= 1u << r;
     }
     return row;
 }
 
-static bool is_finite(const Updates *updates, int u)
+void accumulated_add(Rows *rows, const Updates *updates)
 {
-    for (int r = 0; r < updates->run->ranks; r++)
-        if (!isfinite(sum_of_gradients(&updates->of[r][u]) + updates->of[r][u].effective))
-            return false;
-    return true;
-}
-
-// Of all runs; after the first update of each up to where numbers are no longer finite.
-static Rows rows_of(const AllUpdates *all, Shown shown)
-{
-    Rows rows = {NULL, 0};
-    for (const Updates *updates = all->items; updates < all->items + all->count; updates++)
-        for (int u = 0; u < updates->count && (u == 0 || is_finite(updates, u)); u++) {
-            Row row = row_of(updates, u, shown);
-            rows_add(&rows, &row);
-        }
-    return rows;
+    for (int u = 0; u < updates->count; u++) {
+        Row row = row_of(updates, u);
+        if (u > 0 && !row_is_finite(&row))
+            return;
+        rows_add(rows, &row);
+    }
 }
 
 // ---- Diagnoses.
@@ -194,19 +154,11 @@ static Rows rows_of(const AllUpdates *all, Shown shown)
 static bool something_is_exchanged(const Rows *rows)
 {
     EACH_ROW (row, rows) {
-        const Update *update = &((const Updates *)row->of)->of[0][row->at];
+        const Update *update = accumulated_update((Cell){row, 0, 0});
         if (update->early + update->late > OTHER_BYTES)
             return true;
     }
     return false;
-}
-
-static bool only_the_rate_differs(const AllUpdates *all)
-{
-    Rows rows = rows_of(all, RAW);
-    bool result = explains_rows(&right, &rows);
-    free(rows.items);
-    return result;
 }
 
 static bool some_are_the_mean(const Rows *rows)
@@ -217,13 +169,11 @@ static bool some_are_the_mean(const Rows *rows)
     return false;
 }
 
-static const Diagnosis *wrong_gradient(const AllUpdates *all, const Rows *rows)
+static const Diagnosis *wrong_gradient(const Rows *rows)
 {
-    if (explains_rows(&own_last_alone, rows) && something_is_exchanged(rows))
-        return &d_mean_not_written;
-    if (only_the_rate_differs(all))
-        return &d_learning_rate_changed;
     const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
+    if (diagnosis == &d_nothing_accumulated && something_is_exchanged(rows))
+        return &d_mean_not_written;
     return diagnosis                 ? diagnosis
            : some_are_the_mean(rows) ? &d_in_some_updates
                                      : &d_gradients_wrong;
@@ -231,10 +181,9 @@ static const Diagnosis *wrong_gradient(const AllUpdates *all, const Rows *rows)
 
 static char *evidence_of(const Row *row)
 {
-    const Updates *updates = row->of;
     char *evidence = format_text("in update %d, as fingerprints:", row->at + 1);
     for (int r = 0; r < row->ranks; r++) {
-        const Update *update = &updates->of[r][row->at];
+        const Update *update = accumulated_update((Cell){row, r, 0});
         text_add(&evidence, "\nrank %d: computed", r);
         for (int p = 0; p < update->count && p < 8; p++)
             text_add(&evidence, " %.6g", update->gradients[p]);
@@ -246,12 +195,9 @@ static char *evidence_of(const Row *row)
     return evidence;
 }
 
-bool judge_accumulated_mean(const Runs *runs, const AllUpdates *all, Report *report)
+bool judge_accumulated_mean(const Runs *runs, const Rows *rows, Report *report)
 {
-    Rows rows = rows_of(all, EFFECTIVE);
-    const Row *wrong = first_unexplained(&right, &rows);
-    report_property(report, MEAN, wrong ? wrong_gradient(all, &rows) : NULL,
-                    wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
-    free(rows.items);
-    return !wrong;
+    const Row *wrong = first_unexplained(&right, rows);
+    return report_property(report, MEAN, wrong ? wrong_gradient(rows) : NULL,
+                           wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
 }

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/format.h"
 
-#define START   "all ranks have the same weights before every update"
+#define START   "all ranks have the same weights before the first update"
 #define BATCHES "an update is from as many batches of every rank as it should be"
 #define ONCE    "the ranks exchange gradients once in an update"
 
@@ -42,21 +42,17 @@ static int first_other_number(const Updates *updates, int rank)
     return -1;
 }
 
-// "6, 6, 2", at most a dozen.
-typedef int (*Number)(const Updates *updates, int rank, int u);
-
-static void add_numbers(char **text, const Updates *updates, int rank, Number number)
+// "6, 6, 2", at most a dozen: of a rank's updates, or, of rank -1, what they should be from.
+static void add_numbers(char **text, const Updates *updates, int rank)
 {
-    int u = 0;
-    for (; u < 12 && number(updates, rank, u) > 0; u++)
-        text_add(text, "%s%d", u ? ", " : "", number(updates, rank, u));
-    text_add(text, number(updates, rank, u) > 0 ? ", ..." : u == 0 ? "none" : "");
-}
-
-static int expected_number(const Updates *updates, int rank, int u)
-{
-    (void)rank;
-    return expected_batches(updates, u);
+    for (int u = 0;; u++) {
+        int number = rank < 0 ? expected_batches(updates, u) : batches_at(updates, rank, u);
+        if (number == 0 || u == 12) {
+            text_add(text, number > 0 ? ", ..." : u == 0 ? "none" : "");
+            return;
+        }
+        text_add(text, "%s%d", u ? ", " : "", number);
+    }
 }
 
 static int total(const Updates *updates, int rank, bool taken)
@@ -111,110 +107,106 @@ static const Diagnosis *wrong_number(const Updates *updates, int rank)
     return &d_updates_wrong;
 }
 
-static bool judge_numbers(const Runs *runs, const AllUpdates *all, Report *report)
+static Fault numbers_fault(const Updates *updates, int rank)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Updates *updates = &all->items[i];
-        for (int r = 0; r < updates->run->ranks; r++) {
-            int taken = total(updates, r, true), computed = total(updates, r, false);
-            if (first_other_number(updates, r) < 0 && any_applied(updates, r) && taken >= computed)
-                continue;
-            char *evidence =
-                format_text("rank %d took %d batches and computed %d gradients, for updates from ",
-                            r, taken, computed);
-            add_numbers(&evidence, updates, r, batches_at);
-            text_add(&evidence, " batches\nthey should be from ");
-            add_numbers(&evidence, updates, r, expected_number);
-            text_add(&evidence,
-                     "\n%d ranks with batches of %.0f images: %d batches an epoch, %d "
-                     "an update",
-                     updates->run->ranks, run_flag(updates->run, "--batch-size "), updates->steps,
-                     updates->passes);
-            return report_failure(report, BATCHES, wrong_number(updates, r),
-                                  evidence_in(runs, updates->run, evidence));
-        }
-    }
+    int taken = total(updates, rank, true), computed = total(updates, rank, false);
+    if (first_other_number(updates, rank) < 0 && any_applied(updates, rank) && taken >= computed)
+        return NO_FAULT;
+    char *evidence =
+        format_text("rank %d took %d batches and computed %d gradients, for updates from ", rank,
+                    taken, computed);
+    add_numbers(&evidence, updates, rank);
+    text_add(&evidence, " batches\nthey should be from ");
+    add_numbers(&evidence, updates, -1);
+    text_add(&evidence, "\n%d ranks with batches of %.0f images: %d batches an epoch, %d an update",
+             updates->run->ranks, run_flag(updates->run, "--batch-size "), updates->steps,
+             updates->passes);
+    return (Fault){wrong_number(updates, rank), evidence};
+}
+
+static bool judge_numbers(const Runs *runs, const Updates all[], Report *report)
+{
+    for (int i = 0; i < runs->count; i++)
+        for (int r = 0; r < runs->items[i].ranks; r++)
+            if (!report_fault(report, runs, all[i].run, BATCHES, numbers_fault(&all[i], r)))
+                return false;
     return report_ok(report, BATCHES);
 }
 
-// ---- The weights, and what is exchanged.
+// ---- The start, and what is exchanged.
 
-static bool judge_weights(const Runs *runs, const AllUpdates *all, Report *report)
+static Fault start_fault(Cell cell)
 {
-    const double allowed = 1e-4;
-    for (int i = 0; i < all->count; i++) {
-        const Updates *updates = &all->items[i];
-        for (int u = 0; u < updates->count; u++)
-            for (int r = 1; r < updates->run->ranks; r++) {
-                double root = updates->of[0][u].weights, own = updates->of[r][u].weights;
-                if (!isfinite(root) || fabs(root - own) <= allowed * (u > 0) * fabs(root))
-                    continue;
-                return report_failure_in(report, runs, updates->run, START,
-                                         u > 0 ? &d_weights_differ : &d_start_differs,
-                                         "before update %d, as fingerprints:\n"
-                                         "rank 0: %.9g\nrank %d: %.9g",
-                                         u + 1, root, r, own);
-            }
-    }
-    return report_ok(report, START);
+    double root = accumulated_update((Cell){cell.row, 0, 0})->weights;
+    double own = accumulated_update(cell)->weights;
+    if (cell.row->at > 0 || !isfinite(root) || own == root)
+        return NO_FAULT;
+    return fault_with(&d_start_differs,
+                      "before update 1, as fingerprints:\nrank 0: %.9g\nrank %d: %.9g", root,
+                      cell.rank, own);
 }
 
-static bool judge_exchange(const Runs *runs, const AllUpdates *all, Report *report)
+static Fault exchange_fault(Cell cell)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Updates *updates = &all->items[i];
-        for (int u = 0; u < updates->count; u++)
-            for (int r = 0; r < updates->run->ranks; r++) {
-                const Update *update = &updates->of[r][u];
-                bool early = update->early > OTHER_BYTES;
-                // A sum in double precision and by two calls sends four times as much.
-                bool much = update->count > 4 && update->late >= update->count * updates->bytes;
-                if (!early && !much && update->whole < 2)
-                    continue;
-                return report_failure_in(
-                    report, runs, updates->run, ONCE,
-                    early  ? &d_exchanged_in_every_batch
-                    : much ? &d_exchanged_too_much
-                           : &d_exchanged_twice,
-                    "in update %d, from %d batches, rank %d sent %.0f bytes before "
-                    "it had the gradients of the last one, and %.0f after that; "
-                    "all gradients together are %.0f bytes",
-                    u + 1, update->count, r, update->early, update->late, updates->bytes);
-            }
-    }
-    return report_ok(report, ONCE);
+    const Update *update = accumulated_update(cell);
+    double bytes = ((const Updates *)cell.row->of)->bytes;
+    bool early = update->early > OTHER_BYTES;
+    // A sum in double precision and by two calls sends four times as much.
+    bool much = update->count > 4 && update->late >= update->count * bytes;
+    if (!early && !much && update->whole < 2)
+        return NO_FAULT;
+    return fault_with(early  ? &d_exchanged_in_every_batch
+                      : much ? &d_exchanged_too_much
+                             : &d_exchanged_twice,
+                      "in update %d, from %d batches, rank %d sent %.0f bytes before it had the "
+                      "gradients of the last one, and %.0f after that; all gradients together are "
+                      "%.0f bytes",
+                      cell.row->at + 1, update->count, cell.rank, update->early, update->late,
+                      bytes);
 }
 
-// A right answer with a caveat: the optimizer got something else than the mean.
-static void remark(const AllUpdates *all, Report *report)
+// Whether the weights changed as the optimizer would change them.
+static bool optimizer_got_the_mean(const Row *row)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++)
-            for (int r = 0; r < all->items[i].run->ranks; r++) {
-                const Update *update = &all->items[i].of[r][u];
-                if (!update->applied || fabs(update->raw - update->effective) <= update->allowed)
-                    continue;
-                report_note(report, "the optimizer did not get the mean, but the weights change as "
-                                    "if it had: this is right with plain SGD only");
-                return;
-            }
+    for (int r = 0; r < row->ranks; r++) {
+        const Update *update = accumulated_update((Cell){row, r, 0});
+        if (update->applied && fabs(update->raw - update->effective) > update->allowed)
+            return false;
+    }
+    return true;
+}
+
+// A right answer with a caveat.
+static void remark(const Rows *rows, Report *report)
+{
+    const Row *row = rows->items, *end = row + rows->count;
+    while (row < end && optimizer_got_the_mean(row))
+        row++;
+    if (row < end)
+        report_note(report, "the optimizer did not get the mean, but the weights change as if it "
+                            "had: this is right with plain SGD only");
 }
 
 static void judge(const Runs *runs, Report *report)
 {
     if (none_computed(runs, BATCHES, report))
         return;
-    AllUpdates all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
-    for (int i = 0; i < runs->count; i++)
-        all.items[i] = accumulated_updates(&runs->items[i]);
-    if (judge_drawn_images(runs, OWN_BATCHES, report) && judge_numbers(runs, &all, report) &&
-        judge_accumulated_mean(runs, &all, report) && judge_weights(runs, &all, report))
-        judge_exchange(runs, &all, report);
+    Updates *all = allocate((size_t)runs->count, sizeof *all);
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < runs->count; i++) {
+        all[i] = accumulated_updates(&runs->items[i]);
+        accumulated_add(&rows, &all[i]);
+    }
+    if (judge_drawn_images(runs, OWN_BATCHES, report) && judge_numbers(runs, all, report) &&
+        judge_accumulated_mean(runs, &rows, report) &&
+        judge_cells(runs, &rows, START, start_fault, report))
+        judge_cells(runs, &rows, ONCE, exchange_fault, report);
     if (report_passed(report))
-        remark(&all, report);
+        remark(&rows, report);
     for (int i = 0; i < runs->count; i++)
-        accumulated_updates_free(&all.items[i]);
-    free(all.items);
+        accumulated_updates_free(&all[i]);
+    free(all);
+    free(rows.items);
 }
 
 JUDGE("accumulate", judge)
