@@ -9,6 +9,8 @@
 // Of the norm of a variable's gradients.
 #define TOLERANCE 1e-4
 
+const Hypothesis mean_gradient = {sum_of_own, NULL, .by_ranks = 1};
+
 static void read_variable(const cJSON *event, VariableGradients *gradients)
 {
     int v = event_int(event, "number");
@@ -94,44 +96,66 @@ double norm_of(const VariableGradients *gradients)
     return sqrt(squares);
 }
 
-double mean_base(const ClippedUpdates *updates, int u, int rank, int v, int number)
+const ClippedUpdate *clipped_update(Cell cell)
 {
-    (void)rank, (void)number;
-    double sum = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        sum += updates->of[r][u].own.value[v];
-    return sum / updates->run->ranks;
+    return &((const ClippedUpdates *)cell.row->of)->of[cell.rank][cell.row->at];
 }
 
-static double largest_norm(const ClippedUpdates *updates, int u, int v)
+Row clipped_variable(const Row *update, int variable)
+{
+    Row row = {.run = update->run,
+               .of = update->of,
+               .at = update->at,
+               .ranks = update->ranks,
+               .batches = variable};
+    for (int r = 0; r < row.ranks; r++) {
+        const ClippedUpdate *of = clipped_update((Cell){update, r, 0});
+        row.own[r] = of->own.value[variable];
+        row.shown[r] = of->applied.value[variable];
+        row.allowed = fmax(row.allowed, 10 * TOLERANCE * of->applied.norm[variable]);
+    }
+    return row;
+}
+
+static double largest_norm(const Row *update, int variable)
 {
     double largest = 0;
-    for (int r = 0; r < updates->run->ranks; r++)
-        largest = fmax(largest, updates->of[r][u].own.norm[v]);
+    for (int r = 0; r < update->ranks; r++)
+        largest = fmax(largest, clipped_update((Cell){update, r, 0})->own.norm[variable]);
     return largest;
 }
 
-bool is_multiple(const ClippedUpdates *updates, int u, int rank, ClippedBase base, int number,
-                 double *factor)
+bool is_multiple(const Row *update, int rank, const Hypothesis *base, double *factor)
 {
-    const VariableGradients *applied = &updates->of[rank][u].applied;
-    double products = 0, squares = 0;
+    const VariableGradients *applied = &clipped_update((Cell){update, rank, 0})->applied;
+    double values[MAX_CLIPPED_VARIABLES], products = 0, squares = 0;
     for (int v = 0; v < MAX_CLIPPED_VARIABLES; v++) {
-        double value = base(updates, u, rank, v, number);
-        products += value * applied->value[v];
-        squares += value * value;
+        Row row = clipped_variable(update, v);
+        values[v] = hypothesis_value(base, &row, rank);
+        products += values[v] * applied->value[v];
+        squares += values[v] * values[v];
     }
     *factor = products / squares;
     for (int v = 0; v < MAX_CLIPPED_VARIABLES; v++) {
-        double off = applied->value[v] - *factor * base(updates, u, rank, v, number);
-        if (!(fabs(off) <= TOLERANCE * *factor * largest_norm(updates, u, v)))
+        double off = applied->value[v] - *factor * values[v];
+        if (!(fabs(off) <= TOLERANCE * *factor * largest_norm(update, v)))
             return false;
     }
     return *factor > 0;
 }
 
-bool is_applied(const ClippedUpdates *updates, int u, int rank, int v, double value)
+void clipped_add(Rows *rows, const ClippedUpdates *updates)
 {
-    const VariableGradients *applied = &updates->of[rank][u].applied;
-    return fabs(applied->value[v] - value) <= 10 * TOLERANCE * applied->norm[v];
+    for (int u = 0; u < updates->count; u++) {
+        Row row = {.run = updates->run,
+                   .of = updates,
+                   .at = u,
+                   .ranks = updates->run->ranks,
+                   .relative = FACTOR_TOLERANCE};
+        for (int r = 0; r < row.ranks; r++) {
+            row.own[r] = norm_of(&updates->of[r][u].own);
+            is_multiple(&row, r, &mean_gradient, &row.shown[r]);
+        }
+        rows_add(rows, &row);
+    }
 }

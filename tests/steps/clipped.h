@@ -6,9 +6,10 @@
 #ifndef HVDLAB_STEPS_CLIPPED_H
 #define HVDLAB_STEPS_CLIPPED_H
 
-#include "judge.h"
+#include "hypotheses.h"
 
 #define MAX_CLIPPED_VARIABLES 16
+#define FACTOR_TOLERANCE      1e-3
 
 typedef struct {
     double value[MAX_CLIPPED_VARIABLES]; // fingerprints
@@ -34,29 +35,27 @@ typedef struct {
     int count; // of updates to judge: made by all ranks, and finite, except the first
 } ClippedUpdates;
 
-typedef struct {
-    ClippedUpdates *items;
-    int count;
-} AllClipped;
-
 // Of a run; the caller frees them by clipped_updates_free.
 ClippedUpdates clipped_updates(const Run *run);
 void clipped_updates_free(ClippedUpdates *updates);
 
 double norm_of(const VariableGradients *gradients);
 
-// What a rank may have multiplied, given what all computed; `number` is of use to some.
-typedef double (*ClippedBase)(const ClippedUpdates *updates, int u, int rank, int v, int number);
-double mean_base(const ClippedUpdates *updates, int u, int rank, int v, int number);
+// Adds a row for each update: what a rank has of its own is its gradient's norm, and what it shows is
+// by what it multiplied the mean. Row.of is `updates`.
+void clipped_add(Rows *rows, const ClippedUpdates *updates);
+const ClippedUpdate *clipped_update(Cell cell); // of such a row
 
-// True where what the rank applied is the base times one factor above 0, the same for all variables.
-bool is_multiple(const ClippedUpdates *updates, int u, int rank, ClippedBase base, int number,
-                 double *factor);
+// The same update as a row of one variable: fingerprints of its gradient, computed and applied. The
+// variable's number is Row.batches.
+Row clipped_variable(const Row *update, int variable);
 
-// True where a fingerprint that was applied to a variable is this value.
-bool is_applied(const ClippedUpdates *updates, int u, int rank, int v, double value);
+extern const Hypothesis mean_gradient; // of such rows
+
+// True where what the rank applied is the base, of each variable, times one factor above 0.
+bool is_multiple(const Row *update, int rank, const Hypothesis *base, double *factor);
 
 // Reports whether each rank applies a multiple of the mean (clipped_mean.c).
-bool judge_multiple(const Runs *runs, const AllClipped *all, Report *report);
+bool judge_multiple(const Runs *runs, const Rows *rows, Report *report);
 
 #endif

@@ -20,9 +20,6 @@
 #define BELOW    "a mean whose norm is not above the limit stays as it is"
 #define ABOVE    "a mean whose norm is above the limit is scaled down to it"
 
-// Of a factor.
-#define TOLERANCE 1e-3
-
 // ---- What comes before factors.
 
 static Fault measured_fault(const Run *run)
@@ -33,40 +30,27 @@ static Fault measured_fault(const Run *run)
                                     rank_names(all & ~with).text);
 }
 
-static bool judge_start(const Runs *runs, const AllClipped *all, Report *report)
+static Fault start_fault(Cell cell)
 {
-    for (int i = 0; i < all->count; i++) {
-        const ClippedUpdates *updates = &all->items[i];
-        for (int r = 1; updates->count > 0 && r < updates->run->ranks; r++)
-            if (!(updates->of[r][0].weights == updates->of[0][0].weights))
-                return report_failure_in(report, runs, updates->run, START, &d_start_differs,
-                                         "as fingerprints:\nrank 0: %.9g\nrank %d: %.9g",
-                                         updates->of[0][0].weights, r, updates->of[r][0].weights);
-    }
-    return report_ok(report, START);
+    double root = clipped_update((Cell){cell.row, 0, 0})->weights,
+           own = clipped_update(cell)->weights;
+    return cell.row->at > 0 || cell.rank == 0 || own == root
+               ? NO_FAULT
+               : fault_with(&d_start_differs, "as fingerprints:\nrank 0: %.9g\nrank %d: %.9g", root,
+                            cell.rank, own);
 }
 
-static bool judge_applied(const Runs *runs, const AllClipped *all, Report *report)
+static Fault applied_fault(Cell cell)
 {
-    for (int i = 0; i < all->count; i++) {
-        const ClippedUpdates *updates = &all->items[i];
-        for (int u = 0; u < updates->count; u++)
-            for (int r = 0; r < updates->run->ranks; r++) {
-                const ClippedUpdate *update = &updates->of[r][u];
-                if (update->applies == 1 && !(norm_of(&update->applied) == 0))
-                    continue;
-                return report_failure_in(report, runs, updates->run, ONCE,
-                                         update->applies > 1 ? &d_applied_too_often : &d_no_update,
-                                         "rank %d: in update %d the optimizer got %d gradients%s",
-                                         r, u + 1, update->applies,
-                                         update->applies == 1 ? ", of zeros" : "");
-            }
-    }
-    return report_ok(report, ONCE);
+    const ClippedUpdate *update = clipped_update(cell);
+    if (update->applies == 1 && !(norm_of(&update->applied) == 0))
+        return NO_FAULT;
+    return fault_with(update->applies > 1 ? &d_applied_too_often : &d_no_update,
+                      "rank %d: in update %d the optimizer got %d gradients%s", cell.rank,
+                      cell.row->at + 1, update->applies, update->applies == 1 ? ", of zeros" : "");
 }
 
-// ---- Factors. That all are multiples of the mean is known by now. A row for each update: what a
-// rank has of its own is its gradient's norm, and what it shows is by what it multiplied the mean.
+// ---- Factors. That all are multiples of the mean is known by now.
 
 static double limit_of(const Row *row)
 {
@@ -75,7 +59,7 @@ static double limit_of(const Row *row)
 
 static const VariableGradients *applied_by(Cell cell)
 {
-    return &((const ClippedUpdates *)cell.row->of)->of[cell.rank][cell.row->at].applied;
+    return &clipped_update(cell)->applied;
 }
 
 // Of what a rank applied the factor taken out again.
@@ -84,10 +68,7 @@ static double of_mean(Cell cell, double applied)
     return applied / cell.row->shown[cell.rank];
 }
 
-static double norm_of_mean(Cell cell)
-{
-    return of_mean(cell, norm_of(applied_by(cell)));
-}
+FORMULA(norm_of_mean, of_mean(cell, norm_of(applied_by(cell))))
 
 // What a rank may have multiplied by.
 static double clipped_at(double limit, double norm)
@@ -100,50 +81,16 @@ static double clipped(Cell cell, double norm)
     return clipped_at(limit_of(cell.row), norm);
 }
 
-static double right_factor(Cell cell)
-{
-    return clipped(cell, norm_of_mean(cell));
-}
+FORMULA(right_factor, clipped(cell, norm_of_mean(cell)))
+FORMULA(always, limit_of(cell.row) / norm_of_mean(cell))
+FORMULA(reversed, fmax(1, always(cell)))
+FORMULA(of_sum, clipped(cell, norm_of_mean(cell) * cell.row->ranks))
 
-static double always(Cell cell)
-{
-    return limit_of(cell.row) / norm_of_mean(cell);
-}
-
-static double reversed(Cell cell)
-{
-    return fmax(1, always(cell));
-}
-
-static double of_sum(Cell cell)
-{
-    return clipped(cell, cell.row->ranks * norm_of_mean(cell));
-}
-
-static double of_part(Cell cell)
-{
-    return clipped(cell, norm_of_mean(cell) / cell.row->ranks);
-}
-
-static double inverted(Cell cell)
-{
-    return 1 / right_factor(cell);
-}
-
-static double times_ranks(Cell cell)
-{
-    return clipped_at(cell.row->ranks * limit_of(cell.row), norm_of_mean(cell));
-}
-
-static double of_rank(Cell cell)
-{
-    return clipped(cell, own_of_number(cell));
-}
-
-static double of_own(Cell cell)
-{
-    return clipped(cell, own_number(cell));
-}
+// As with a limit that is multiplied by the number of ranks.
+FORMULA(of_part, clipped(cell, norm_of_mean(cell) / cell.row->ranks))
+FORMULA(inverted, 1 / right_factor(cell))
+FORMULA(of_rank, clipped(cell, own_of_number(cell)))
+FORMULA(of_own, clipped(cell, own_number(cell)))
 
 // Norms of all ranks, to the power 1 or 2.
 static double sum_of_norms(Cell cell)
@@ -154,20 +101,9 @@ static double sum_of_norms(Cell cell)
     return sum;
 }
 
-static double mean_of_norms(Cell cell)
-{
-    return clipped(cell, pow(sum_of_norms(cell) / cell.row->ranks, 1.0 / cell.number));
-}
-
-static double of_added_norms(Cell cell)
-{
-    return clipped(cell, pow(sum_of_norms(cell), 1.0 / cell.number));
-}
-
-static double largest_of_norms(Cell cell)
-{
-    return clipped(cell, largest_own(cell.row));
-}
+FORMULA(mean_of_norms, clipped(cell, pow(sum_of_norms(cell) / cell.row->ranks, 1.0 / cell.number)))
+FORMULA(of_added_norms, clipped(cell, pow(sum_of_norms(cell), 1.0 / cell.number)))
+FORMULA(largest_of_norms, clipped(cell, largest_own(cell.row)))
 
 // The sum of squares, in the condition, too, or in the quotient alone.
 static double by_square(Cell cell)
@@ -184,10 +120,8 @@ static double square_compared(Cell cell)
     return norm * norm > limit_of(cell.row) ? limit_of(cell.row) / norm : 1;
 }
 
-static double by_mean_square(Cell cell)
-{
-    return clipped_at(limit_of(cell.row) * sqrt(applied_by(cell)->length), norm_of_mean(cell));
-}
+FORMULA(by_mean_square,
+        clipped_at(limit_of(cell.row) * sqrt(applied_by(cell)->length), norm_of_mean(cell)))
 
 static double by_added_variables(Cell cell)
 {
@@ -197,27 +131,14 @@ static double by_added_variables(Cell cell)
     return clipped(cell, of_mean(cell, sum));
 }
 
-static double by_variable(Cell cell)
-{
-    return clipped(cell, of_mean(cell, applied_by(cell)->norm[cell.number]));
-}
-
-static double by_largest_value(Cell cell)
-{
-    return clipped(cell, of_mean(cell, applied_by(cell)->largest));
-}
+FORMULA(by_variable, clipped(cell, of_mean(cell, applied_by(cell)->norm[cell.number])))
+FORMULA(by_largest_value, clipped(cell, of_mean(cell, applied_by(cell)->largest)))
 
 // A limit that stands in the program: the norm of what is applied where the first gradient is scaled
 // down.
-static double at_fixed_limit(Cell cell)
-{
-    return clipped_at(((const ClippedUpdates *)cell.row->of)->first_scaled, norm_of_mean(cell));
-}
-
-static double on_the_root(Cell cell)
-{
-    return cell.rank == 0 ? right_factor(cell) : 1;
-}
+FORMULA(at_fixed_limit,
+        clipped_at(((const ClippedUpdates *)cell.row->of)->first_scaled, norm_of_mean(cell)))
+FORMULA(on_the_root, cell.rank == 0 ? right_factor(cell) : 1)
 
 static const Hypothesis right = {right_factor, NULL, .by_ranks = 0};
 static const Hypothesis right_or_one[] = {
@@ -233,7 +154,7 @@ static const Hypothesis known[] = {
     {right_factor, &d_averaged_twice, .by_ranks = 1},
     {of_part, &d_averaged_twice, .by_ranks = 1},
     {inverted, &d_factor_inverted, .by_ranks = 0},
-    {times_ranks, &d_limit_times_workers, .by_ranks = 0},
+    {of_part, &d_limit_times_workers, .by_ranks = 0},
     {of_own, &d_norm_of_own_gradient, .by_ranks = 0},
     {mean_of_norms, &d_mean_of_norms, .from = 1, .to = 2},
     {of_added_norms, &d_norms_of_workers_added_up, .from = 1, .to = 2},
@@ -250,29 +171,12 @@ static const Hypothesis known[] = {
     {0},
 };
 
-static Rows factors_of(AllClipped *all)
+static double first_scaled(const Rows *rows)
 {
-    Rows rows = {NULL, 0};
-    double first_scaled = NAN;
-    for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++) {
-            ClippedUpdates *updates = &all->items[i];
-            Row row = {.run = updates->run,
-                       .of = updates,
-                       .at = u,
-                       .ranks = updates->run->ranks,
-                       .relative = TOLERANCE};
-            for (int r = 0; r < row.ranks; r++) {
-                row.own[r] = norm_of(&updates->of[r][u].own);
-                is_multiple(updates, u, r, mean_base, 0, &row.shown[r]);
-            }
-            if (isnan(first_scaled) && row.shown[0] < 1 - TOLERANCE)
-                first_scaled = norm_of(&updates->of[0][u].applied);
-            rows_add(&rows, &row);
-        }
-    for (int i = 0; i < all->count; i++)
-        all->items[i].first_scaled = first_scaled;
-    return rows;
+    EACH_ROW (row, rows)
+        if (row->shown[0] < 1 - FACTOR_TOLERANCE)
+            return norm_of(applied_by((Cell){row, 0, 0}));
+    return NAN;
 }
 
 // ---- Faults of an update.
@@ -280,7 +184,7 @@ static Rows factors_of(AllClipped *all)
 static bool differs_among_ranks(const Row *row)
 {
     for (int r = 1; r < row->ranks; r++)
-        if (!(fabs(row->shown[r] - row->shown[0]) <= TOLERANCE * row->shown[0]))
+        if (!(fabs(row->shown[r] - row->shown[0]) <= FACTOR_TOLERANCE * row->shown[0]))
             return true;
     return false;
 }
@@ -324,16 +228,28 @@ static bool judge_factors(const Runs *runs, const Rows *rows, const char *proper
 }
 
 // A right answer with a caveat.
-static void remark(const AllClipped *all, Report *report)
+static void remark(const Rows *rows, Report *report)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int u = 0; u < all->items[i].count; u++)
-            if (all->items[i].of[0][u].at_other_rate) {
-                report_note(report,
-                            "the learning rate is scaled in place of the gradient: the same "
-                            "with SGD, but not with Adam");
-                return;
-            }
+    bool at_other_rate = false;
+    EACH_ROW (row, rows)
+        at_other_rate |= clipped_update((Cell){row, 0, 0})->at_other_rate;
+    if (at_other_rate)
+        report_note(report, "the learning rate is scaled in place of the gradient: the same with "
+                            "SGD, but not with Adam");
+}
+
+static void judge_updates(const Runs *runs, const Rows *rows, Report *report)
+{
+    if (judge_drawn_images(runs, OWN_BATCHES, report) &&
+        judge_cells(runs, rows, START, start_fault, report) &&
+        judge_cells(runs, rows, ONCE, applied_fault, report) &&
+        judge_multiple(runs, rows, report) &&
+        judge_factors(runs, rows, SAME, differs_among_ranks, report)) {
+        judge_factors(runs, rows, BELOW, wrong_below, report);
+        judge_factors(runs, rows, ABOVE, wrong_above, report);
+    }
+    if (report_passed(report))
+        remark(rows, report);
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -341,23 +257,19 @@ static void judge(const Runs *runs, Report *report)
     if (none_computed(runs, ONCE, report) ||
         !judge_property(runs, MEASURED, measured_fault, report))
         return;
-    AllClipped all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
-    for (int i = 0; i < runs->count; i++)
-        all.items[i] = clipped_updates(&runs->items[i]);
-    if (judge_drawn_images(runs, OWN_BATCHES, report) && judge_start(runs, &all, report) &&
-        judge_applied(runs, &all, report) && judge_multiple(runs, &all, report)) {
-        Rows rows = factors_of(&all);
-        if (judge_factors(runs, &rows, SAME, differs_among_ranks, report)) {
-            judge_factors(runs, &rows, BELOW, wrong_below, report);
-            judge_factors(runs, &rows, ABOVE, wrong_above, report);
-        }
-        free(rows.items);
+    ClippedUpdates *all = allocate((size_t)runs->count, sizeof *all);
+    Rows rows = {NULL, 0};
+    for (int i = 0; i < runs->count; i++) {
+        all[i] = clipped_updates(&runs->items[i]);
+        clipped_add(&rows, &all[i]);
     }
-    if (report_passed(report))
-        remark(&all, report);
     for (int i = 0; i < runs->count; i++)
-        clipped_updates_free(&all.items[i]);
-    free(all.items);
+        all[i].first_scaled = first_scaled(&rows);
+    judge_updates(runs, &rows, report);
+    for (int i = 0; i < runs->count; i++)
+        clipped_updates_free(&all[i]);
+    free(all);
+    free(rows.items);
 }
 
 JUDGE("clip", judge)
