@@ -68,10 +68,9 @@ static Fault devices_fault(const void *item)
 
 // What all replicas together made of a batch.
 typedef struct {
-    int *times;                             // that each image was computed
     int foreign[MAX_RANKS];                 // what no image of the batch is, by replica
     int mislabeled[MAX_RANKS];              // images with another label
-    int missing, repeated;                  // images
+    int missing, repeated, by_all;          // images
     int all_foreign, all_mislabeled, again; // computed twice by one replica
     int most, fewest;                       // images of a part
 } Cover;
@@ -89,7 +88,8 @@ static int place_of(const Images *images, unsigned pixels)
     return place_among(images, images->count, pixels);
 }
 
-static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
+// Counts in `times` how often each image of the batch is computed.
+static void cover_part(Cover *cover, const BatchSeen *batch, int replica, int *times)
 {
     const Images *part = &batch->parts[replica].images;
     for (int k = 0; k < part->count; k++) {
@@ -98,7 +98,7 @@ static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
             cover->foreign[replica]++;
             continue;
         }
-        cover->times[place]++;
+        times[place]++;
         cover->again += place_among(part, k, part->items[k].pixels) >= 0;
         cover->mislabeled[replica] += batch->images.items[place].label != part->items[k].label;
     }
@@ -110,26 +110,19 @@ static void cover_part(Cover *cover, const BatchSeen *batch, int replica)
         cover->fewest = part->count;
 }
 
-// The caller frees times.
 static Cover cover_of(const Batches *batches, const BatchSeen *batch)
 {
     Cover cover = {.fewest = INT32_MAX};
-    cover.times = allocate((size_t)batch->images.count, sizeof *cover.times);
+    int *times = allocate((size_t)batch->images.count, sizeof *times);
     for (int r = 0; r < batches->replicas; r++)
-        cover_part(&cover, batch, r);
+        cover_part(&cover, batch, r, times);
     for (int i = 0; i < batch->images.count; i++) {
-        cover.missing += cover.times[i] == 0;
-        cover.repeated += cover.times[i] > 1;
+        cover.missing += times[i] == 0;
+        cover.repeated += times[i] > 1;
+        cover.by_all += times[i] == batches->replicas;
     }
+    free(times);
     return cover;
-}
-
-static bool each_computes_all(const Batches *batches, const BatchSeen *batch, const Cover *cover)
-{
-    bool all = batches->replicas > 1;
-    for (int i = 0; i < batch->images.count; i++)
-        all = all && cover->times[i] == batches->replicas;
-    return all;
 }
 
 static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *batch,
@@ -143,7 +136,7 @@ static const Diagnosis *wrong_cover(const Batches *batches, const BatchSeen *bat
         return &d_not_an_image;
     if (cover->again > 0)
         return &d_computed_again;
-    if (each_computes_all(batches, batch, cover))
+    if (batches->replicas > 1 && cover->by_all == batch->images.count)
         return &d_whole_batch_on_each;
     if (cover->repeated > 0)
         return &d_images_computed_twice;
@@ -189,80 +182,63 @@ static char *parts_evidence(const Batches *batches, const BatchSeen *batch, cons
             text_add(&text, ", %d with another label", cover->mislabeled[r]);
     }
     if (batch->outside > 0)
-        text_add(&text, "\nthe program's own thread: %d gradient%s", batch->outside,
-                 batch->outside == 1 ? "" : "s");
+        text_add(&text, "\nthe program's own thread: %d gradients", batch->outside);
     return text;
 }
 
-// Of the first batch of that kind whose parts are wrong.
-static Fault wrong_parts(const Batches *batches, bool trains)
+// Of the first batch that has one, among those of training or of the evaluation.
+typedef Fault (*BatchFault)(const Batches *batches, const BatchSeen *batch);
+
+static Fault first_fault(const Batches *batches, bool trains, BatchFault fault)
 {
-    Fault fault = NO_FAULT;
-    for (int b = 0; b < batches->count && !fault.diagnosis; b++) {
-        const BatchSeen *batch = &batches->items[b];
-        if (batch->trains != trains)
-            continue;
-        Cover cover = cover_of(batches, batch);
-        fault.diagnosis = wrong_cover(batches, batch, &cover);
-        if (fault.diagnosis)
-            fault.evidence = parts_evidence(batches, batch, &cover);
-        free(cover.times);
-    }
-    return fault;
+    Fault found = NO_FAULT;
+    for (int b = 0; b < batches->count && !found.diagnosis; b++)
+        if (batches->items[b].trains == trains)
+            found = fault(batches, &batches->items[b]);
+    return found;
+}
+
+static Fault cover_fault(const Batches *batches, const BatchSeen *batch)
+{
+    Cover cover = cover_of(batches, batch);
+    const Diagnosis *diagnosis = wrong_cover(batches, batch, &cover);
+    return diagnosis ? (Fault){diagnosis, parts_evidence(batches, batch, &cover)} : NO_FAULT;
 }
 
 static bool nothing_computed(const Batches *batches)
 {
     int gradients = 0;
-    for (int b = 0; b < batches->count; b++)
+    for (const BatchSeen *batch = batches->items; batch < batches->items + batches->count;
+         batch++) {
+        gradients += batch->outside;
         for (int r = 0; r < batches->replicas; r++)
-            gradients += batches->items[b].parts[r].gradients;
+            gradients += batch->parts[r].gradients;
+    }
     return gradients == 0;
 }
 
-static bool computed_outside(const Batches *batches)
+static Fault parts_fault(const void *batches)
 {
-    for (int b = 0; b < batches->count; b++)
-        if (batches->items[b].outside > 0)
-            return true;
-    return false;
+    return nothing_computed(batches) ? fault_with(&d_nothing_trained, "none in the whole run")
+                                     : first_fault(batches, true, cover_fault);
 }
 
-static Fault parts_fault(const void *item)
+static Fault uneven_fault(const Batches *batches, const BatchSeen *batch)
 {
-    const Batches *batches = item;
-    return nothing_computed(batches) && !computed_outside(batches)
-               ? fault_with(&d_nothing_trained, "none in the whole run")
-               : wrong_parts(batches, true);
+    Cover cover = cover_of(batches, batch);
+    return cover.most > cover.fewest + 1
+               ? (Fault){&d_parts_uneven, parts_evidence(batches, batch, &cover)}
+               : NO_FAULT;
 }
 
-static const BatchSeen *first_uneven(const Batches *batches, bool trains)
+static Fault evenness_fault(const void *batches)
 {
-    for (int b = 0; b < batches->count; b++) {
-        const BatchSeen *batch = &batches->items[b];
-        Cover cover = cover_of(batches, batch);
-        free(cover.times);
-        if (batch->trains == trains && cover.most > cover.fewest + 1)
-            return batch;
-    }
-    return NULL;
-}
-
-static Fault uneven_parts(const Batches *batches, bool trains, const Diagnosis *diagnosis)
-{
-    const BatchSeen *batch = first_uneven(batches, trains);
-    return batch ? (Fault){diagnosis, parts_evidence(batches, batch, &(Cover){0})} : NO_FAULT;
-}
-
-static Fault evenness_fault(const void *item)
-{
-    return uneven_parts(item, true, &d_parts_uneven);
+    return first_fault(batches, true, uneven_fault);
 }
 
 // ---- The updates.
 
-static const Diagnosis *wrong_updates(const AllBatches *all, const Batches *batches,
-                                      const BatchSeen *batch)
+static const Diagnosis *wrong_updates(const Batches *batches, const BatchSeen *batch)
 {
     int updated = 0, most = 0, idle = 0;
     for (int r = 0; r < batches->replicas; r++) {
@@ -273,66 +249,45 @@ static const Diagnosis *wrong_updates(const AllBatches *all, const Batches *batc
     }
     if (updated == 0)
         return &d_no_update;
-    if (updated < batches->replicas && replicas_are_equal(all))
+    if (updated < batches->replicas && replicas_are_equal(batches->runs, EQUAL_TOLERANCE))
         return &d_weights_made_equal;
     if (updated < batches->replicas)
         return updated + idle == batches->replicas ? &d_some_not_updated : &d_not_all_apply;
     return most > 1 ? &d_updated_too_often : NULL;
 }
 
-static char *updates_evidence(const Batches *batches, const BatchSeen *batch)
+static Fault update_fault(const Batches *batches, const BatchSeen *batch)
 {
+    const Diagnosis *diagnosis = wrong_updates(batches, batch);
+    if (!diagnosis)
+        return NO_FAULT;
     char *text = replica_batch_text(batches, batch);
     for (int r = 0; r < batches->replicas; r++) {
         const Part *part = &batch->parts[r];
-        text_add(&text, "\nreplica %d: %d image%s, %d update%s", r, part->images.count,
-                 part->images.count == 1 ? "" : "s", part->applies, part->applies == 1 ? "" : "s");
+        text_add(&text, "\nreplica %d: %d images, %d updates", r, part->images.count,
+                 part->applies);
     }
-    return text;
+    return (Fault){diagnosis, text};
 }
 
-static bool judge_updates(const Runs *runs, const AllBatches *all, Report *report)
+static Fault updates_fault(const void *batches)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        for (int b = 0; b < batches->count; b++) {
-            const BatchSeen *batch = &batches->items[b];
-            const Diagnosis *diagnosis = batch->trains ? wrong_updates(all, batches, batch) : NULL;
-            if (!diagnosis)
+    return first_fault(batches, true, update_fault);
+}
+
+static Fault weights_fault(const void *item)
+{
+    const Batches *batches = item;
+    for (const BatchSeen *batch = batches->items; batch < batches->items + batches->count; batch++)
+        for (int r = 0, first; r < batches->replicas; r++) {
+            if (replicas_apart(batches, batch, r, &first) <= EQUAL_TOLERANCE)
                 continue;
-            return report_failure(
-                report, UPDATES, diagnosis,
-                evidence_in(runs, batches->run, updates_evidence(batches, batch)));
+            char *evidence = replica_batch_text(batches, batch);
+            text_add(&evidence, "\nweights of replica %d: %.9g\nweights of replica %d: %.9g", first,
+                     batch->parts[first].weights, r, batch->parts[r].weights);
+            return (Fault){&d_replicas_differ, evidence};
         }
-    }
-    return report_ok(report, UPDATES);
-}
-
-static bool judge_weights(const Runs *runs, const AllBatches *all, Report *report)
-{
-    bool last_bits = false;
-    for (int i = 0; i < all->count; i++) {
-        const Batches *batches = &all->items[i];
-        for (int b = 0; b < batches->count; b++)
-            for (int r = 0, first; r < batches->replicas; r++) {
-                const BatchSeen *batch = &batches->items[b];
-                double off = replicas_apart(batches, batch, r, &first);
-                last_bits = last_bits || off > 0;
-                if (off <= EQUAL_TOLERANCE)
-                    continue;
-                char *evidence = replica_batch_text(batches, batch);
-                text_add(&evidence, "\nweights of replica %d: %.9g\nweights of replica %d: %.9g",
-                         first, batch->parts[first].weights, r, batch->parts[r].weights);
-                report_failure(report, EQUAL, &d_replicas_differ,
-                               evidence_in(runs, batches->run, evidence));
-                return false;
-            }
-    }
-    report_ok(report, EQUAL);
-    if (last_bits)
-        report_note(report, "the replicas' weights differ in their last digits: they add up in "
-                            "different orders, and go apart a little more with every update");
-    return true;
+    return NO_FAULT;
 }
 
 static Fault test_fault(const void *item)
@@ -343,16 +298,15 @@ static Fault test_fault(const void *item)
         tests += !batches->items[b].trains;
     if (tests == 0)
         return fault_with(&d_not_evaluated, "no batch of test images was taken");
-    Fault fault = wrong_parts(batches, false);
-    if (fault.diagnosis)
-        return (Fault){&d_evaluation_not_shared, fault.evidence};
-    return uneven_parts(batches, false, &d_evaluation_not_shared);
+    Fault fault = first_fault(batches, false, cover_fault);
+    if (!fault.diagnosis)
+        fault = first_fault(batches, false, uneven_fault);
+    return fault.diagnosis ? (Fault){&d_evaluation_not_shared, fault.evidence} : NO_FAULT;
 }
 
 static Fault batches_in(const Runs *runs, const Run *run, ItemFault fault)
 {
-    (void)runs;
-    Batches batches = replica_batches(run);
+    Batches batches = replica_batches(runs, run);
     Fault found = (*fault)(&batches);
     replica_batches_free(&batches);
     return found;
@@ -361,20 +315,19 @@ static Fault batches_in(const Runs *runs, const Run *run, ItemFault fault)
 static const ItemProperty parts[] = {{DEVICES, devices_fault, NULL},
                                      {PARTS, parts_fault, DEVICES},
                                      {EVEN, evenness_fault, PARTS},
+                                     {UPDATES, updates_fault, EVEN},
                                      {0}},
-                          test[] = {{TEST, test_fault, NULL}, {0}};
+                          results[] = {
+                              {EQUAL, weights_fault, NULL}, {TEST, test_fault, EQUAL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
-    AllBatches all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
-    for (int i = 0; i < runs->count; i++)
-        all.items[i] = replica_batches(&runs->items[i]);
-    if (judge_items(runs, batches_in, parts, report) && judge_updates(runs, &all, report) &&
-        judge_replica_mean(runs, &all, report) && judge_weights(runs, &all, report))
-        judge_items(runs, batches_in, test, report);
-    for (int i = 0; i < runs->count; i++)
-        replica_batches_free(&all.items[i]);
-    free(all.items);
+    if (!judge_items(runs, batches_in, parts, report) || !judge_replica_mean(runs, report))
+        return;
+    judge_items(runs, batches_in, results, report);
+    if (replicas_are_equal(runs, EQUAL_TOLERANCE) && !replicas_are_equal(runs, 0))
+        report_note(report, "the replicas' weights differ in their last digits: they add up in "
+                            "different orders, and go apart a little more with every update");
 }
 
 JUDGE("mirrored", judge)

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include "base/memory.h"
 
 #define MEAN "every replica makes one device's update: by the mean gradient of the whole batch"
 
@@ -50,10 +51,7 @@ static double by_busy_replicas(Cell cell)
     return sum_of_own(cell) / busy;
 }
 
-static double last_ones(Cell cell)
-{
-    return cell.row->own[cell.row->ranks - 1];
-}
+FORMULA(last_ones, cell.row->own[cell.row->ranks - 1])
 
 static double by_whole_numbers(Cell cell)
 {
@@ -63,10 +61,7 @@ static double by_whole_numbers(Cell cell)
     return sum;
 }
 
-static double sum_times_own_images(Cell cell)
-{
-    return sum_of_own(cell) * part_of(cell.row, cell.rank)->images.count;
-}
+FORMULA(sum_times_own_images, sum_of_own(cell) * part_of(cell.row, cell.rank)->images.count)
 
 // Divided by the images of a full batch, which the last one may not be.
 static double by_full_batch(Cell cell)
@@ -96,10 +91,7 @@ static double some_shares(Cell cell)
     return nearest;
 }
 
-static double sum_by_own_rate(Cell cell)
-{
-    return weighted_sum(cell) * part_of(cell.row, cell.rank)->rate / PAGE_RATE;
-}
+FORMULA(sum_by_own_rate, weighted_sum(cell) * part_of(cell.row, cell.rank)->rate / PAGE_RATE)
 
 static const Hypothesis right = {weighted_sum, NULL, .by_batches = 1};
 static const Hypothesis own_ones[] = {
@@ -156,13 +148,12 @@ static void add_run(Rows *rows, const Batches *batches)
 
 // ---- The mistakes.
 
-static bool sums_are_made(const AllBatches *all)
+static bool sums_are_made(const Rows *rows)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int b = 0; b < all->items[i].count; b++)
-            for (int r = 0; r < all->items[i].replicas; r++)
-                if (all->items[i].items[b].parts[r].sums)
-                    return true;
+    EACH_ROW (row, rows)
+        for (int r = 0; r < row->ranks; r++)
+            if (part_of(row, r)->sums)
+                return true;
     return false;
 }
 
@@ -193,13 +184,13 @@ static bool only_with_empty_parts(const Rows *rows)
 }
 
 // The row is the first one whose updates are not right.
-static const Diagnosis *wrong_gradient(const AllBatches *all, const Rows *rows, const Row *wrong)
+static const Diagnosis *wrong_gradient(const Runs *runs, const Rows *rows, const Row *wrong)
 {
-    bool made = sums_are_made(all);
+    bool made = sums_are_made(rows);
     if (diagnosis_of_rows(own_ones, rows))
-        return replicas_are_equal(all) ? &d_weights_made_equal
-               : made                  ? &d_sum_not_written
-                                       : &d_not_exchanged;
+        return replicas_are_equal(runs, EQUAL_TOLERANCE) ? &d_weights_made_equal
+               : made                                    ? &d_sum_not_written
+                                                         : &d_not_exchanged;
     const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
     if (diagnosis)
         return diagnosis;
@@ -216,8 +207,7 @@ static char *gradient_evidence(const Row *row)
     char *text = replica_batch_text(batches, &batches->items[row->at]);
     for (int r = 0; r < row->ranks; r++) {
         const Part *part = part_of(row, r);
-        text_add(&text, "\nreplica %d: %d image%s, computed ", r, part->images.count,
-                 part->images.count == 1 ? "" : "s");
+        text_add(&text, "\nreplica %d: %d images, computed ", r, part->images.count);
         if (part->gradients == 1)
             text_add(&text, "%.6g", part->sum);
         else
@@ -231,14 +221,20 @@ static char *gradient_evidence(const Row *row)
     return text;
 }
 
-bool judge_replica_mean(const Runs *runs, const AllBatches *all, Report *report)
+bool judge_replica_mean(const Runs *runs, Report *report)
 {
+    Batches *all = allocate((size_t)runs->count, sizeof *all);
     Rows rows = {NULL, 0};
-    for (int i = 0; i < all->count; i++)
-        add_run(&rows, &all->items[i]);
+    for (int i = 0; i < runs->count; i++) {
+        all[i] = replica_batches(runs, &runs->items[i]);
+        add_run(&rows, &all[i]);
+    }
     const Row *wrong = first_unexplained(&right, &rows);
-    report_property(report, MEAN, wrong ? wrong_gradient(all, &rows, wrong) : NULL,
+    report_property(report, MEAN, wrong ? wrong_gradient(runs, &rows, wrong) : NULL,
                     wrong ? evidence_in(runs, wrong->run, gradient_evidence(wrong)) : NULL);
+    for (int i = 0; i < runs->count; i++)
+        replica_batches_free(&all[i]);
+    free(all);
     free(rows.items);
     return !wrong;
 }

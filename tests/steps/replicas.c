@@ -64,19 +64,11 @@ static void add_deed(BatchSeen *batch, Part *part, const cJSON *event, double *i
     }
 }
 
-static int count_words(const char *list)
-{
-    int count = *list != '\0';
-    for (; *list; list++)
-        count += *list == ',';
-    return count;
-}
-
-Batches replica_batches(const Run *run)
+Batches replica_batches(const Runs *runs, const Run *run)
 {
     const Events *events = &run->traces.of[0];
-    Batches batches = {.run = run};
-    int replicas = count_words(event_text(event_last(events, "mirrored"), "devices"));
+    Batches batches = {.runs = runs, .run = run};
+    int replicas = list_length(event_text(event_last(events, "mirrored"), "devices"));
     batches.replicas = replicas < MAX_RANKS ? replicas : MAX_RANKS;
     BatchSeen *batch = NULL;
     bool trains = false;
@@ -111,8 +103,8 @@ char *replica_batch_text(const Batches *batches, const BatchSeen *batch)
     int number = 0;
     for (int b = 0; &batches->items[b] <= batch; b++)
         number += batches->items[b].trains == batch->trains;
-    return format_text("%s batch %d, of %d image%s:", batch->trains ? "training" : "test", number,
-                       batch->images.count, batch->images.count == 1 ? "" : "s");
+    return format_text("%s batch %d, of %d images:", batch->trains ? "training" : "test", number,
+                       batch->images.count);
 }
 
 double replicas_apart(const Batches *batches, const BatchSeen *batch, int replica, int *first)
@@ -124,13 +116,22 @@ double replicas_apart(const Batches *batches, const BatchSeen *batch, int replic
     return isnan(own_weights) ? 0 : fabs(own_weights - reference) / fmax(1, fabs(reference));
 }
 
-bool replicas_are_equal(const AllBatches *all)
+static bool are_equal(const Batches *batches, double tolerance)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int b = 0; b < all->items[i].count; b++)
-            for (int r = 0, first; r < all->items[i].replicas; r++)
-                if (!(replicas_apart(&all->items[i], &all->items[i].items[b], r, &first) <=
-                      EQUAL_TOLERANCE))
-                    return false;
+    for (int b = 0; b < batches->count; b++)
+        for (int r = 0, first; r < batches->replicas; r++)
+            if (!(replicas_apart(batches, &batches->items[b], r, &first) <= tolerance))
+                return false;
     return true;
+}
+
+bool replicas_are_equal(const Runs *runs, double tolerance)
+{
+    bool equal = true;
+    for (const Run *run = runs->items; run < runs_end(runs) && equal; run++) {
+        Batches batches = replica_batches(runs, run);
+        equal = are_equal(&batches, tolerance);
+        replica_batches_free(&batches);
+    }
+    return equal;
 }

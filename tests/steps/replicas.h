@@ -43,30 +43,26 @@ typedef struct {
 } BatchSeen;
 
 typedef struct {
-    const Run *run;
+    const Runs *runs;
+    const Run *run; // of these
     int replicas;
     BatchSeen *items;
     int count;
 } Batches;
 
-typedef struct {
-    Batches *items;
-    int count;
-} AllBatches;
-
 // Of a run; the caller frees them by replica_batches_free.
-Batches replica_batches(const Run *run);
+Batches replica_batches(const Runs *runs, const Run *run);
 void replica_batches_free(Batches *batches);
 
 // "training batch 3, of 10 images:". The caller frees it.
 char *replica_batch_text(const Batches *batches, const BatchSeen *batch);
 
 // How far a replica's weights before the batch are from those of the first one that computed some;
-// and whether all replicas have the same ones before every batch.
+// and whether in all runs all replicas have the same ones before every batch.
 double replicas_apart(const Batches *batches, const BatchSeen *batch, int replica, int *first);
-bool replicas_are_equal(const AllBatches *all);
+bool replicas_are_equal(const Runs *runs, double tolerance);
 
 // Reports whether every replica applies the mean gradient of each batch (replica_mean.c).
-bool judge_replica_mean(const Runs *runs, const AllBatches *all, Report *report);
+bool judge_replica_mean(const Runs *runs, Report *report);
 
 #endif
