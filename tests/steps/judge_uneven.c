@@ -8,8 +8,6 @@
 #include "diagnoses/judge_uneven.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include "base/memory.h"
 #include "base/format.h"
 
 #define EPOCHS  "all ranks train for the command line's number of epochs"
@@ -90,32 +88,31 @@ static char *images_evidence(const Passes *passes, int pass)
     return evidence;
 }
 
-static bool judge_images(const Runs *runs, const Passes all[], Report *report)
+// What is read of a run.
+typedef struct {
+    Passes passes;
+    UnevenUpdates updates;
+} UnevenRun;
+
+static Fault epochs_fault(const void *item)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int p = 0; p < all[i].count[0]; p++)
-            for (int r = 0; r < runs->items[i].ranks; r++) {
-                if (draws_its_own_once(&all[i], r, p))
-                    continue;
-                return report_failure(
-                    report, ONCE, wrong_images(&all[i], r, p),
-                    evidence_in(runs, &runs->items[i], images_evidence(&all[i], p)));
-            }
-    return report_ok(report, ONCE);
+    const Passes *passes = &((const UnevenRun *)item)->passes;
+    int wanted = (int)run_flag(passes->run, "--epochs ");
+    for (int r = 0; r < passes->run->ranks; r++)
+        if (passes->count[r] != wanted)
+            return fault_with(&d_epochs_wrong, "rank %d began its images %d times; right: %d", r,
+                              passes->count[r], wanted);
+    return NO_FAULT;
 }
 
-static bool judge_epochs(const Runs *runs, const Passes all[], Report *report)
+static Fault images_fault(const void *item)
 {
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            int epochs = all[i].count[r], wanted = (int)run_flag(&runs->items[i], "--epochs ");
-            if (epochs == wanted)
-                continue;
-            return report_failure_in(report, runs, &runs->items[i], EPOCHS, &d_epochs_wrong,
-                                     "rank %d began its images %d times; right: %d", r, epochs,
-                                     wanted);
-        }
-    return report_ok(report, EPOCHS);
+    const Passes *passes = &((const UnevenRun *)item)->passes;
+    for (int p = 0; p < passes->count[0]; p++)
+        for (int r = 0; r < passes->run->ranks; r++)
+            if (!draws_its_own_once(passes, r, p))
+                return (Fault){wrong_images(passes, r, p), images_evidence(passes, p)};
+    return NO_FAULT;
 }
 
 // ---- The updates.
@@ -133,97 +130,88 @@ static int right_count(const Passes *passes)
     return count;
 }
 
-static char *count_evidence(const UnevenUpdates *updates, int right)
+static Fault count_fault(const void *item)
 {
+    const UnevenUpdates *updates = &((const UnevenRun *)item)->updates;
+    int right = right_count(&((const UnevenRun *)item)->passes);
+    bool same = true, wrong = false;
+    for (int r = 0; r < updates->run->ranks; r++) {
+        same = same && updates->count[r] == updates->count[0];
+        wrong = wrong || updates->count[r] != right;
+    }
+    if (!wrong)
+        return NO_FAULT;
     char *evidence = format_text("updates, in all epochs together; %d are right:", right);
     for (int r = 0; r < updates->run->ranks; r++)
         text_add(&evidence, "\nrank %d: %d", r, updates->count[r]);
-    return evidence;
-}
-
-static const Diagnosis *wrong_count(const UnevenUpdates *updates, int right)
-{
-    bool same = true;
-    for (int r = 1; r < updates->run->ranks; r++)
-        same = same && updates->count[r] == updates->count[0];
-    if (!same)
-        return &d_updates_skipped;
-    return updates->count[0] > right ? &d_update_of_nothing : &d_updates_wrong;
-}
-
-static bool judge_counts(const Runs *runs, const Passes passes[], const UnevenUpdates all[],
-                         Report *report)
-{
-    for (int i = 0; i < runs->count; i++)
-        for (int r = 0; r < runs->items[i].ranks; r++) {
-            int right = right_count(&passes[i]);
-            if (all[i].count[r] == right)
-                continue;
-            return report_failure(
-                report, UPDATES, wrong_count(&all[i], right),
-                evidence_in(runs, &runs->items[i], count_evidence(&all[i], right)));
-        }
-    return report_ok(report, UPDATES);
+    return (Fault){!same                       ? &d_updates_skipped
+                   : updates->count[0] > right ? &d_update_of_nothing
+                                               : &d_updates_wrong,
+                   evidence};
 }
 
 // ---- The weights.
 
-// The first update for which two ranks computed gradients with different weights, or -1.
-static int first_different_weights(const UnevenUpdates *updates)
+// Whether two ranks computed gradients for this update with different weights.
+static bool weights_differ(const UnevenUpdates *updates, int at)
 {
-    for (int at = 0; at < updates->count[0]; at++) {
-        double first = NAN;
-        for (int r = 0; r < updates->run->ranks; r++) {
-            double weights = updates->of[r][at].weights;
-            if (isfinite(weights) && isfinite(first) && weights != first)
-                return at;
-            first = isfinite(first) ? first : weights;
-        }
+    double first = NAN;
+    for (int r = 0; r < updates->run->ranks; r++) {
+        double weights = updates->of[r][at].weights;
+        if (isfinite(weights) && isfinite(first) && weights != first)
+            return true;
+        first = isfinite(first) ? first : weights;
     }
-    return -1;
+    return false;
 }
 
-static char *weights_evidence(const UnevenUpdates *updates, int at)
+static Fault weights_fault_at(const Diagnosis *diagnosis, const UnevenUpdates *updates, int at)
 {
     char *evidence = format_text("before update %d, as fingerprints:", at + 1);
     for (int r = 0; r < updates->run->ranks; r++)
         if (updates->of[r][at].works)
             text_add(&evidence, "\nrank %d: %.9g", r, updates->of[r][at].weights);
-    return evidence;
+    return (Fault){diagnosis, evidence};
 }
 
-static void judge_weights(const Runs *runs, const UnevenUpdates all[], Report *report)
+static Fault start_fault(const void *item)
 {
-    for (int i = 0; i < runs->count; i++) {
-        int at = first_different_weights(&all[i]);
-        if (at < 0)
-            continue;
-        report_failure(report, at == 0 ? START : WEIGHTS,
-                       at == 0 ? &d_start_differs : &d_weights_differ,
-                       evidence_in(runs, &runs->items[i], weights_evidence(&all[i], at)));
-        return;
-    }
-    report_ok(report, START);
-    report_ok(report, WEIGHTS);
+    const UnevenUpdates *updates = &((const UnevenRun *)item)->updates;
+    return updates->count[0] > 0 && weights_differ(updates, 0)
+               ? weights_fault_at(&d_start_differs, updates, 0)
+               : NO_FAULT;
 }
+
+static Fault weights_fault(const void *item)
+{
+    const UnevenUpdates *updates = &((const UnevenRun *)item)->updates;
+    for (int at = 1; at < updates->count[0]; at++)
+        if (weights_differ(updates, at))
+            return weights_fault_at(&d_weights_differ, updates, at);
+    return NO_FAULT;
+}
+
+static Fault uneven_in(const Runs *runs, const Run *run, ItemFault fault)
+{
+    (void)runs;
+    UnevenRun read = {passes_trained(run), uneven_updates(run)};
+    Fault found = (*fault)(&read);
+    uneven_updates_free(&read.updates);
+    passes_free(&read.passes);
+    return found;
+}
+
+static const ItemProperty counts[] = {{EPOCHS, epochs_fault, NULL},
+                                      {ONCE, images_fault, EPOCHS},
+                                      {UPDATES, count_fault, ONCE},
+                                      {0}},
+                          weights[] = {
+                              {START, start_fault, NULL}, {WEIGHTS, weights_fault, START}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
-    Passes *passes = allocate((size_t)runs->count, sizeof *passes);
-    UnevenUpdates *updates = allocate((size_t)runs->count, sizeof *updates);
-    for (int i = 0; i < runs->count; i++) {
-        passes[i] = passes_trained(&runs->items[i]);
-        updates[i] = uneven_updates(&runs->items[i]);
-    }
-    if (judge_epochs(runs, passes, report) && judge_images(runs, passes, report) &&
-        judge_counts(runs, passes, updates, report) && judge_mean_of_working(runs, updates, report))
-        judge_weights(runs, updates, report);
-    for (int i = 0; i < runs->count; i++) {
-        uneven_updates_free(&updates[i]);
-        passes_free(&passes[i]);
-    }
-    free(updates);
-    free(passes);
+    if (judge_items(runs, uneven_in, counts, report) && judge_mean_of_working(runs, report))
+        judge_items(runs, uneven_in, weights, report);
 }
 
 // ---- Runs that don't come to their end.

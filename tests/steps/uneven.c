@@ -94,10 +94,7 @@ static double sum_with_applied(Cell cell)
     return sum;
 }
 
-static double own_of_working(Cell cell)
-{
-    return update_of(cell.row, cell.rank)->works ? own_number(cell) : 0;
-}
+FORMULA(own_of_working, update_of(cell.row, cell.rank)->works ? own_number(cell) : 0)
 
 // The last one that works exchanges nothing.
 static double last_alone(Cell cell)
@@ -163,15 +160,21 @@ static char *mean_evidence(const Row *row)
     return evidence;
 }
 
-bool judge_mean_of_working(const Runs *runs, const UnevenUpdates all[], Report *report)
+bool judge_mean_of_working(const Runs *runs, Report *report)
 {
+    UnevenUpdates *all = allocate((size_t)runs->count, sizeof *all);
     Rows rows = {NULL, 0};
-    for (int i = 0; i < runs->count; i++)
+    for (int i = 0; i < runs->count; i++) {
+        all[i] = uneven_updates(&runs->items[i]);
         add_updates(&rows, &all[i]);
+    }
     const Row *wrong = first_unexplained(&right, &rows);
     const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
     report_property(report, MEAN, diagnosis ? diagnosis : &d_gradients_wrong,
                     wrong ? evidence_in(runs, wrong->run, mean_evidence(wrong)) : NULL);
+    for (int i = 0; i < runs->count; i++)
+        uneven_updates_free(&all[i]);
+    free(all);
     free(rows.items);
     return !wrong;
 }

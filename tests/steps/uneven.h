@@ -25,6 +25,6 @@ UnevenUpdates uneven_updates(const Run *run);
 void uneven_updates_free(UnevenUpdates *updates);
 
 // Reports whether what is applied is the mean of what was computed (uneven.c).
-bool judge_mean_of_working(const Runs *runs, const UnevenUpdates all[], Report *report);
+bool judge_mean_of_working(const Runs *runs, Report *report);
 
 #endif
