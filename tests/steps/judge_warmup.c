@@ -13,21 +13,17 @@
 #include "base/format.h"
 
 // Where a training is over before the warm-up is, nothing can be said of what follows.
-static bool too_few_epochs(const Runs *runs, const WarmupRuns *all, Report *report)
+static bool enough_epochs(const Runs *runs, const WarmupRuns *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        const WarmupRun *t = &all->items[i];
+    for (const WarmupRun *t = all->items; t < all->items + all->count; t++)
         for (int r = 0; r < t->run->ranks; r++) {
             int count = t->of[r].count, trained = count ? t->of[r].items[count - 1].epoch + 1 : 0;
-            if (trained >= run_flag(t->run, "--epochs "))
-                continue;
-            report_failure_in(report, runs, t->run, SCALED, &d_epochs_missing,
-                              "rank %d trained %d epochs of %g", r, trained,
-                              run_flag(t->run, "--epochs "));
-            return true;
+            double asked = run_flag(t->run, "--epochs ");
+            if (trained < asked)
+                return report_failure_in(report, runs, t->run, SCALED, &d_epochs_missing,
+                                         "rank %d trained %d epochs of %g", r, trained, asked);
         }
-    }
-    return false;
+    return true;
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -36,7 +32,7 @@ static void judge(const Runs *runs, Report *report)
         return;
     WarmupRuns all = warmup_runs(runs);
     judge_mean(runs, report);
-    if (!too_few_epochs(runs, &all, report)) {
+    if (enough_epochs(runs, &all, report)) {
         judge_warmup_rates(runs, &all, &rates_after_warmup, report);
         if (judge_warmup_rates(runs, &all, &rates_in_warmup, report)) {
             judge_momentum_within(runs, &all, report);
@@ -56,7 +52,8 @@ static bool add_disagreed_update(WarmupRun *t)
         RateOfUpdate next = {.learning_rate = rate_in_disagreement(t->run, r)};
         if (isnan(next.learning_rate))
             return false;
-        long before = rates->count ? (long)batch_number((Moment){t, r, rates->count - 1}) : -1;
+        Row last = rates->count ? warmup_row(t, r, rates->count - 1) : (Row){0};
+        long before = rates->count ? (long)batch_number(&last) : -1;
         next.epoch = (int)((before + 1) / (long)t->steps);
         next.step = (int)((before + 1) % (long)t->steps);
         rates->items[rates->count++] = next; // rates_read leaves room for one
@@ -80,14 +77,14 @@ static void crashed(const Run *run, Report *report)
     Runs one = {.items = (Run *)(uintptr_t)run, .count = 1};
     WarmupRuns all = warmup_runs(&one);
     const WarmupRun *t = &all.items[0];
-    Moment moment;
+    Row row;
     double right;
     if (add_disagreed_update(&all.items[0])) {
         name_disagreement(t, report);
     } else if (report_passed(report) && event_count(&run->traces.of[0], "step") > 0) {
-        if (first_wrong_rate(t, &rates_after_warmup, &moment, &right))
+        if (first_wrong_rate(t, &rates_after_warmup, &row, &right))
             judge_warmup_rates(&one, &all, &rates_after_warmup, report);
-        if (first_wrong_rate(t, &rates_in_warmup, &moment, &right))
+        if (first_wrong_rate(t, &rates_in_warmup, &row, &right))
             judge_warmup_rates(&one, &all, &rates_in_warmup, report);
         else if (is_momentum_wrong(t))
             judge_momentum_within(&one, &all, report);

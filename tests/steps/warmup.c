@@ -27,59 +27,47 @@ void warmup_runs_free(WarmupRuns *all)
     free(all->items);
 }
 
-bool in_warmup(const RateOfUpdate *update)
+const RateOfUpdate *update_of(const Row *row)
 {
-    return update->epoch < WARMUP_EPOCHS;
+    return &((const WarmupRun *)row->of)->of[rank_of_row(row)].items[row->at];
 }
 
-const RateOfUpdate *update_at(Moment moment)
+WarmupPart part_of(const RateOfUpdate *update)
 {
-    return &moment.training->of[moment.rank].items[moment.number];
+    return update->epoch < WARMUP_EPOCHS ? WITHIN : BEYOND;
 }
 
-char *moment_name(Moment moment)
+char *moment_name(const Row *row)
 {
-    const RateOfUpdate *update = update_at(moment);
-    return format_text("rank %d, epoch %d, batch %d of %.0f", moment.rank, update->epoch + 1,
-                       update->step + 1, moment.training->steps);
+    return format_text("rank %d, epoch %d, batch %d of %.0f", rank_of_row(row),
+                       update_of(row)->epoch + 1, update_of(row)->step + 1,
+                       ((const WarmupRun *)row->of)->steps);
 }
 
-double batch_number(Moment moment)
+double batch_number(const Row *row)
 {
-    const RateOfUpdate *update = update_at(moment);
-    return update->epoch * moment.training->steps + update->step;
+    return update_of(row)->epoch * ((const WarmupRun *)row->of)->steps + update_of(row)->step;
 }
 
-Row warmup_row(Moment moment, double shown)
+Row warmup_row(const WarmupRun *t, int rank, int number)
 {
-    Row row = row_of_rank(moment.training->run, moment.rank, shown);
-    row.of = moment.training;
-    row.at = moment.number;
+    Row row = row_of_rank(t->run, rank, t->of[rank].items[number].learning_rate);
+    row.of = t;
+    row.at = number;
     row.relative = 1e-5;
     return row;
-}
-
-Moment moment_of(const Row *row)
-{
-    return (Moment){row->of, rank_of_row(row), row->at};
-}
-
-const RateOfUpdate *update_of(Cell cell)
-{
-    return update_at(moment_of(cell.row));
 }
 
 void warmup_add(Rows *rows, const WarmupRun *t, int rank, WarmupPart where)
 {
     for (int i = 0; i < t->of[rank].count; i++) {
-        Moment moment = {t, rank, i};
-        Row row = warmup_row(moment, update_at(moment)->learning_rate);
-        if (in_warmup(update_at(moment)) == (where == WITHIN))
+        Row row = warmup_row(t, rank, i);
+        if (part_of(update_of(&row)) == where)
             rows_add(rows, &row);
     }
 }
 
-bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Moment *moment, double *right)
+bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Row *first, double *right)
 {
     for (int r = 0; r < t->run->ranks; r++) {
         Rows rows = {NULL, 0};
@@ -94,7 +82,7 @@ bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Moment *moment, 
             last = wrong;
             if (!wrong)
                 break;
-            *moment = moment_of(wrong);
+            *first = *wrong;
             *right = hypothesis_value(&hypothesis, wrong, r);
         }
         free(rows.items);
@@ -126,16 +114,16 @@ bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule 
 {
     for (int i = 0; i < all->count; i++) {
         const WarmupRun *t = &all->items[i];
-        Moment moment;
+        Row row;
         double right;
-        if (!first_wrong_rate(t, rule, &moment, &right))
+        if (!first_wrong_rate(t, rule, &row, &right))
             continue;
-        char *name = moment_name(moment);
+        char *name = moment_name(&row);
         char *evidence = format_text("%s: learning rate %.5g, where %.5g is right\n%d workers, "
                                      "%g the rate of one device, a warm-up of %d epochs",
-                                     name, update_at(moment)->learning_rate, right, t->run->ranks,
+                                     name, update_of(&row)->learning_rate, right, t->run->ranks,
                                      t->lr, WARMUP_EPOCHS);
-        add_rates(&evidence, t, moment.rank);
+        add_rates(&evidence, t, rank_of_row(&row));
         report_failure(report, rule->property, rule->diagnose(all),
                        evidence_in(runs, t->run, evidence));
         free(name);

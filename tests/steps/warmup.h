@@ -28,31 +28,22 @@ typedef struct {
 WarmupRuns warmup_runs(const Runs *runs);
 void warmup_runs_free(WarmupRuns *all);
 
-// One update of one rank.
-typedef struct {
-    const WarmupRun *training;
-    int rank, number;
-} Moment;
-
-const RateOfUpdate *update_at(Moment moment);
-bool in_warmup(const RateOfUpdate *update);
+// A row for one update of one rank: what is shown is its rate.
+Row warmup_row(const WarmupRun *t, int rank, int number);
+const RateOfUpdate *update_of(const Row *row);
 
 // "rank 0, epoch 2, batch 1 of 3"; the caller frees it.
-char *moment_name(Moment moment);
+char *moment_name(const Row *row);
 
 // The number of the batch, from 0, over all epochs.
-double batch_number(Moment moment);
+double batch_number(const Row *row);
 
-// Beyond the warm-up, or within.
+// Beyond the warm-up, or within; where this update is.
 typedef enum { WITHIN, BEYOND } WarmupPart;
+WarmupPart part_of(const RateOfUpdate *update);
 
-// Adds a row for each update of that part of the rank's training: what is shown is its rate.
+// Adds a row for each update of that part of the rank's training.
 void warmup_add(Rows *rows, const WarmupRun *t, int rank, WarmupPart where);
-Row warmup_row(Moment moment, double shown);
-
-// Where a row is from.
-Moment moment_of(const Row *row);
-const RateOfUpdate *update_of(Cell cell);
 
 // A rate on its way is that of the batch's end, or of its beginning, or such that the first batch
 // has the line's first point and the last batch its last one. A hypothesis' number holds the variant,
@@ -71,7 +62,7 @@ extern const RateRule rates_in_warmup, rates_after_warmup; // warmup_rates.c
 
 // The first update of the run that is not what it should be, and what is right there, in the variant
 // that explains most. False: there is none.
-bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Moment *moment, double *right);
+bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Row *first, double *right);
 
 bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule *rule,
                         Report *report);

@@ -13,43 +13,21 @@
 
 #define MOMENTUM 0.9 // as the program has it
 
-static double rate_before(Moment moment)
+static const RateOfUpdate *update_before(const Row *row)
 {
-    moment.number--;
-    return update_at(moment)->learning_rate;
+    return update_of(row) - 1;
 }
 
-static double rise(Cell cell)
-{
-    return update_of(cell)->learning_rate / rate_before(moment_of(cell.row));
-}
-
-static double corrected(Cell cell)
-{
-    return MOMENTUM * rise(cell);
-}
-
-static double its_own(Cell cell)
-{
-    (void)cell;
-    return MOMENTUM;
-}
-
-static double corrected_again(Cell cell)
-{
-    Moment before = {cell.row->of, cell.rank, cell.row->at - 1};
-    return update_at(before)->momentum * rise(cell);
-}
-
-static double corrected_backwards(Cell cell)
-{
-    return MOMENTUM / rise(cell);
-}
+FORMULA(rise, update_of(cell.row)->learning_rate / update_before(cell.row)->learning_rate)
+FORMULA(corrected, rise(cell) * MOMENTUM)
+FORMULA(its_own, MOMENTUM)
+FORMULA(corrected_again, rise(cell) * update_before(cell.row)->momentum)
+FORMULA(corrected_backwards, MOMENTUM / rise(cell))
 
 // As if the rate before an epoch's first batch had been what the schedule has just set.
 static double corrected_from_schedule(Cell cell)
 {
-    const RateOfUpdate *update = update_of(cell);
+    const RateOfUpdate *update = update_of(cell.row);
     double scheduled = hypothesis_value(&rates_after_warmup.right, cell.row, cell.rank);
     return update->step > 0 ? corrected(cell) : MOMENTUM * update->learning_rate / scheduled;
 }
@@ -72,9 +50,9 @@ static Rows momenta(const WarmupRun *t, int count, WarmupPart where)
     for (const WarmupRun *end = t + count; t < end; t++)
         for (int r = 0; r < t->run->ranks; r++)
             for (int i = 1; i < t->of[r].count; i++) {
-                Moment moment = {t, r, i};
-                Row row = warmup_row(moment, update_at(moment)->momentum);
-                if (in_warmup(update_at(moment)) == (where == WITHIN) &&
+                Row row = warmup_row(t, r, i);
+                row.shown[r] = update_of(&row)->momentum;
+                if (part_of(update_of(&row)) == where &&
                     (where == WITHIN || !explains_row(&is_corrected, &row)))
                     rows_add(&rows, &row);
             }
@@ -99,14 +77,12 @@ static const Diagnosis *diagnose_momentum(const Rows *within, const Rows *beyond
 
 static char *evidence_within(const Row *row)
 {
-    Moment moment = moment_of(row);
-    const RateOfUpdate *update = update_at(moment);
-    char *name = moment_name(moment);
+    double rate = update_of(row)->learning_rate, before = update_before(row)->learning_rate;
+    char *name = moment_name(row);
     char *evidence =
         format_text("%s: momentum %.5g\nthe rate went from %.5g to %.5g: %g * %.5g / %.5g = %.5g",
-                    name, update->momentum, rate_before(moment), update->learning_rate, MOMENTUM,
-                    update->learning_rate, rate_before(moment),
-                    hypothesis_value(&is_corrected, row, moment.rank));
+                    name, update_of(row)->momentum, before, rate, MOMENTUM, rate, before,
+                    hypothesis_value(&is_corrected, row, rank_of_row(row)));
     free(name);
     return evidence;
 }
@@ -131,10 +107,9 @@ void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *repo
     Rows rows = momenta(all->items, all->count, BEYOND);
     const Row *wrong = first_unexplained(&is_own, &rows);
     if (wrong) {
-        Moment moment = moment_of(wrong);
-        char *name = moment_name(moment);
+        char *name = moment_name(wrong);
         report_failure_in(report, runs, wrong->run, RESTORED, &d_momentum_not_restored,
-                          "%s: momentum %.5g, where %g is right", name, update_at(moment)->momentum,
+                          "%s: momentum %.5g, where %g is right", name, update_of(wrong)->momentum,
                           MOMENTUM);
         free(name);
     } else {

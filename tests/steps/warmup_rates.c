@@ -18,20 +18,9 @@ static double schedule(int epoch)
 
 // ---- What the rate of an update may be.
 
-static double one_devices(Cell cell)
-{
-    return ((const WarmupRun *)cell.row->of)->lr;
-}
-
-static double steps_of(Cell cell)
-{
-    return ((const WarmupRun *)cell.row->of)->steps;
-}
-
-static double batch_of(Cell cell)
-{
-    return batch_number(moment_of(cell.row));
-}
+FORMULA(one_devices, ((const WarmupRun *)cell.row->of)->lr)
+FORMULA(steps_of, ((const WarmupRun *)cell.row->of)->steps)
+FORMULA(batch_of, batch_number(cell.row))
 
 // That stands in the program, beside the variant.
 static int epochs_of(Cell cell)
@@ -60,20 +49,9 @@ static double line(Cell cell, double epochs, double factor)
     return rate_at(cell, part(cell, batch_of(cell), epochs * steps_of(cell)), factor);
 }
 
-static double right_line(Cell cell)
-{
-    return line(cell, WARMUP_EPOCHS, cell.row->ranks);
-}
-
-static double local_line(Cell cell)
-{
-    return line(cell, WARMUP_EPOCHS, run_local_size(cell.row->run, cell.rank));
-}
-
-static double rank_line(Cell cell)
-{
-    return line(cell, WARMUP_EPOCHS, cell.rank);
-}
+FORMULA(right_line, line(cell, WARMUP_EPOCHS, cell.row->ranks))
+FORMULA(local_line, line(cell, WARMUP_EPOCHS, run_local_size(cell.row->run, cell.rank)))
+FORMULA(rank_line, line(cell, WARMUP_EPOCHS, cell.rank))
 
 // A warm-up of so many epochs; 0: of all that the run has.
 static double line_of_epochs(Cell cell)
@@ -82,20 +60,15 @@ static double line_of_epochs(Cell cell)
     return fmin(line(cell, epochs, cell.row->ranks), one_devices(cell) * cell.row->ranks);
 }
 
-static double line_from_zero(Cell cell)
-{
-    return one_devices(cell) * part(cell, batch_of(cell), WARMUP_EPOCHS * steps_of(cell));
-}
-
-static double staircase(Cell cell)
-{
-    return rate_at(cell, part(cell, update_of(cell)->epoch, WARMUP_EPOCHS), cell.row->ranks);
-}
+FORMULA(line_from_zero,
+        one_devices(cell) * part(cell, batch_of(cell), steps_of(cell) * WARMUP_EPOCHS))
+FORMULA(staircase,
+        rate_at(cell, part(cell, update_of(cell.row)->epoch, WARMUP_EPOCHS), cell.row->ranks))
 
 // Again in each epoch, to one of so many parts of the way.
 static double saw(Cell cell)
 {
-    double way = part(cell, update_of(cell)->step, steps_of(cell)) / epochs_of(cell);
+    double way = part(cell, update_of(cell.row)->step, steps_of(cell)) / epochs_of(cell);
     return rate_at(cell, way, cell.row->ranks);
 }
 
@@ -106,40 +79,22 @@ static double whole_way(Cell cell)
     return rate_at(cell, floor(way), cell.row->ranks);
 }
 
-static double scheduled(Cell cell)
-{
-    return one_devices(cell) * schedule(update_of(cell)->epoch);
-}
-
-static double scheduled_by_size(Cell cell)
-{
-    return scheduled(cell) * cell.row->ranks;
-}
-
-static double scheduled_by_rank(Cell cell)
-{
-    return scheduled(cell) * cell.rank;
-}
+FORMULA(scheduled, one_devices(cell) * schedule(update_of(cell.row)->epoch))
+FORMULA(scheduled_by_size, scheduled(cell) * cell.row->ranks)
+FORMULA(scheduled_by_rank, scheduled(cell) * cell.rank)
 
 // On the line until the schedule lowers the rate, if it ever does.
-static double line_goes_on(Cell cell)
-{
-    return epochs_of(cell) && schedule(update_of(cell)->epoch) < 1 ? scheduled_by_size(cell)
-                                                                   : right_line(cell);
-}
+FORMULA(line_goes_on, epochs_of(cell) && schedule(update_of(cell.row)->epoch) < 1
+                          ? scheduled_by_size(cell)
+                          : right_line(cell))
 
 // A warm-up of so many epochs, then as scheduled.
-static double longer_line(Cell cell)
-{
-    return update_of(cell)->epoch < epochs_of(cell) ? line_of_epochs(cell)
-                                                    : scheduled_by_size(cell);
-}
+FORMULA(longer_line, update_of(cell.row)->epoch < epochs_of(cell) ? line_of_epochs(cell)
+                                                                  : scheduled_by_size(cell))
 
 // On the line for so many epochs, beyond its end, then as scheduled.
-static double line_too_far(Cell cell)
-{
-    return update_of(cell)->epoch < epochs_of(cell) ? right_line(cell) : scheduled_by_size(cell);
-}
+FORMULA(line_too_far,
+        update_of(cell.row)->epoch < epochs_of(cell) ? right_line(cell) : scheduled_by_size(cell))
 
 // ---- Rates that are wrong.
 
@@ -221,7 +176,7 @@ static bool rises(const WarmupRuns *all)
         double last = 0, full = t->lr * t->run->ranks;
         if (t->run->ranks == 1)
             continue;
-        for (int u = 0; u < t->of[0].count && in_warmup(&t->of[0].items[u]); u++) {
+        for (int u = 0; u < t->of[0].count && part_of(&t->of[0].items[u]) == WITHIN; u++) {
             if (!(t->of[0].items[u].learning_rate > last))
                 return false;
             last = t->of[0].items[u].learning_rate;
@@ -255,8 +210,7 @@ const Diagnosis *wrong_last_rates(const WarmupRun *t)
     };
     Rows rows = {NULL, 0};
     for (int r = 0; r < t->run->ranks; r++) {
-        Moment moment = {t, r, t->of[r].count - 1};
-        Row row = warmup_row(moment, update_at(moment)->learning_rate);
+        Row row = warmup_row(t, r, t->of[r].count - 1);
         rows_add(&rows, &row);
     }
     const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
