@@ -25,17 +25,16 @@
 
 // ---- What a run shows.
 
-typedef struct {
-    double loss, accuracy, val_loss, val_accuracy;
-} Figures;
+typedef enum { VAL_LOSS, LOSS, VAL_ACCURACY, ACCURACY, METRICS } Metric;
+static const char *const metric_names[] = {"val_loss", "loss", "val_accuracy", "accuracy"};
 
 // `of` are the metrics that each rank computed itself; `rates` those of its updates in each epoch.
 typedef struct {
     const Run *run;
     int epochs;
     double lr; // of one device
-    Figures of[MAX_RANKS][MAX_EPOCHS], mean[MAX_EPOCHS];
-    double rates[MAX_RANKS][MAX_EPOCHS];
+    double of[MAX_RANKS][MAX_EPOCHS][METRICS], mean[MAX_EPOCHS][METRICS];
+    double rates[MAX_RANKS][MAX_EPOCHS + 1];
 } Training;
 
 typedef struct {
@@ -43,27 +42,15 @@ typedef struct {
     int count;
 } Trainings;
 
-static void read_figures(Training *t, int rank)
+static void read_metrics(Training *t, int rank)
 {
     for (int e = 0; e < t->epochs; e++) {
         const cJSON *epoch = event_nth(&t->run->traces.of[rank], "epoch", e);
-        t->of[rank][e] =
-            (Figures){event_number(epoch, "loss"), event_number(epoch, "accuracy"),
-                      event_number(epoch, "val_loss"), event_number(epoch, "val_accuracy")};
-    }
-}
-
-static void average_figures(Training *t)
-{
-    for (int e = 0; e < t->epochs; e++)
-        for (int r = 0; r < t->run->ranks; r++) {
-            const Figures *own = &t->of[r][e];
-            Figures *mean = &t->mean[e];
-            mean->loss += own->loss / t->run->ranks;
-            mean->accuracy += own->accuracy / t->run->ranks;
-            mean->val_loss += own->val_loss / t->run->ranks;
-            mean->val_accuracy += own->val_accuracy / t->run->ranks;
+        for (int m = 0; m < METRICS; m++) {
+            t->of[rank][e][m] = event_number(epoch, metric_names[m]);
+            t->mean[e][m] += t->of[rank][e][m] / t->run->ranks;
         }
+    }
 }
 
 // The rates of the epochs' first updates.
@@ -86,8 +73,7 @@ static Training read_training(const Run *run)
         t.epochs = epochs < t.epochs ? epochs : t.epochs;
     }
     for (int r = 0; r < run->ranks; r++)
-        read_figures(&t, r);
-    average_figures(&t);
+        read_metrics(&t, r);
     return t;
 }
 
@@ -101,14 +87,13 @@ static Trainings read_trainings(const Runs *runs)
 
 // ---- Rules, the right one and others.
 
-// Which rank's metrics, and which of them, decide.
+// Whose metrics decide.
 typedef enum { MEAN, OWN, OF_ROOT } Source;
-typedef enum { VAL_LOSS, LOSS, VAL_ACCURACY, ACCURACY } Figure;
 
 typedef struct {
     Source source;
-    Figure figure;
-    bool upwards;          // a higher figure is better
+    Metric metric;
+    bool upwards;          // a higher one is better
     double least;          // by which it must be better than the best
     bool relative;         // ... as a part of that
     int patience;          // epochs in a row without
@@ -126,18 +111,11 @@ typedef struct {
 
 static const Rule right = {RIGHT};
 
-static double figure_of(const Training *t, const Rule *rule, int rank, int epoch)
+static double metric_of(const Training *t, const Rule *rule, int rank, int epoch)
 {
-    const Figures *figures = rule->source == MEAN  ? &t->mean[epoch]
-                             : rule->source == OWN ? &t->of[rank][epoch]
-                                                   : &t->of[0][epoch];
-    const double values[] = {
-        [VAL_LOSS] = figures->val_loss,
-        [LOSS] = figures->loss,
-        [VAL_ACCURACY] = figures->val_accuracy,
-        [ACCURACY] = figures->accuracy,
-    };
-    return rule->upwards ? -values[rule->figure] : values[rule->figure];
+    const double *metrics =
+        rule->source == MEAN ? t->mean[epoch] : t->of[rule->source == OWN ? rank : 0][epoch];
+    return rule->upwards ? -metrics[rule->metric] : metrics[rule->metric];
 }
 
 static double reduced(const Training *t, const Rule *rule, double rate)
@@ -155,12 +133,12 @@ static void follow(const Training *t, const Rule *rule, int rank, int epochs, do
     int waited = 0;
     rates[0] = t->lr * t->run->ranks;
     for (int e = 0; e < epochs; e++) {
-        double figure = figure_of(t, rule, rank, e);
+        double metric = metric_of(t, rule, rank, e);
         rates[e + 1] = rates[e];
         double least = rule->relative && isfinite(best) ? rule->least * fabs(best) : rule->least;
-        bool better = figure < best - least;
-        if (better || rule->from_previous || (rule->best_moves && figure < best))
-            best = figure;
+        bool better = metric < best - least;
+        if (better || rule->from_previous || (rule->best_moves && metric < best))
+            best = metric;
         if (better) {
             waited = rule->not_in_a_row ? waited : 0;
             continue;
@@ -209,9 +187,9 @@ static const struct {
 } known[] = {
     {{RIGHT, .source = OWN}, &d_own_figures},
     {{RIGHT, .source = OF_ROOT}, &d_figures_of_the_root},
-    {{RIGHT, .figure = LOSS}, &d_training_loss},
-    {{RIGHT, .figure = VAL_ACCURACY}, &d_accuracy_instead_of_loss},
-    {{RIGHT, .figure = VAL_ACCURACY, .upwards = true}, &d_accuracy_instead_of_loss},
+    {{RIGHT, .metric = LOSS}, &d_training_loss},
+    {{RIGHT, .metric = VAL_ACCURACY}, &d_accuracy_instead_of_loss},
+    {{RIGHT, .metric = VAL_ACCURACY, .upwards = true}, &d_accuracy_instead_of_loss},
     {{.least = 0, .patience = PATIENCE, .factor = FACTOR, .min_lr = MIN_LR}, &d_min_delta_ignored},
     {{RIGHT, .relative = true}, &d_min_delta_relative},
     {{.least = MIN_DELTA, .patience = PATIENCE + 1, .factor = FACTOR, .min_lr = MIN_LR},
@@ -230,13 +208,11 @@ static const struct {
 
 static bool rates_stay(const Trainings *all)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Training *t = &all->items[i];
+    for (const Training *t = all->items; t < all->items + all->count; t++)
         for (int r = 0; r < t->run->ranks; r++)
             for (int e = 1; e < t->epochs; e++)
                 if (!same_rate(t->rates[r][e], t->rates[r][0]))
                     return false;
-    }
     return true;
 }
 
@@ -268,11 +244,11 @@ static char *evidence_of(const Training *t, int rank, int epoch)
                     epoch + 1, t->rates[rank][epoch], rates[epoch]);
     text_add(&evidence, "\nmean validation losses:");
     for (int e = 0; e < epoch; e++)
-        text_add(&evidence, " %.6f", t->mean[e].val_loss);
+        text_add(&evidence, " %.6f", t->mean[e][VAL_LOSS]);
     if (t->run->ranks > 1) {
         text_add(&evidence, "\nrank %d's own:         ", rank);
         for (int e = 0; e < epoch; e++)
-            text_add(&evidence, " %.6f", t->of[rank][e].val_loss);
+            text_add(&evidence, " %.6f", t->of[rank][e][VAL_LOSS]);
     }
     text_add(&evidence, "\nrates of the epochs:   ");
     for (int e = 0; e <= epoch; e++)
@@ -282,58 +258,44 @@ static char *evidence_of(const Training *t, int rank, int epoch)
 
 static bool judge_reductions(const Runs *runs, const Trainings *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Training *t = &all->items[i];
+    for (const Training *t = all->items; t < all->items + all->count; t++)
         for (int r = 0; r < t->run->ranks; r++) {
             int epoch = first_other(t, &right, r);
-            if (epoch < 0)
-                continue;
-            return report_failure(report, REDUCED, diagnose(all, epoch),
-                                  evidence_in(runs, t->run, evidence_of(t, r, epoch)));
+            if (epoch >= 0)
+                return report_failure(report, REDUCED, diagnose(all, epoch),
+                                      evidence_in(runs, t->run, evidence_of(t, r, epoch)));
         }
-    }
     return report_ok(report, REDUCED);
 }
 
 // ---- Within an epoch, and how many of them there are.
 
-// The first update whose rate is another than that of its epoch's first one; false: none.
-static bool changes_within(const Run *run, int rank, RateOfUpdate *update)
-{
-    Rates rates = rates_read(run, rank);
-    bool found = false;
-    for (int i = 1; i < rates.count && !found; i++) {
-        *update = rates.items[i];
-        found =
-            update->step > 0 && !same_rate(update->learning_rate, rates.items[i - 1].learning_rate);
-    }
-    free(rates.items);
-    return found;
-}
-
 static Fault steadiness_fault(const Run *run)
 {
-    RateOfUpdate update;
-    for (int r = 0; r < run->ranks; r++)
-        if (changes_within(run, r, &update))
-            return fault_with(&d_reduced_within_an_epoch,
-                              "rank %d: another learning rate, %.5g, from batch %d of epoch %d on",
-                              r, update.learning_rate, update.step + 1, update.epoch + 1);
-    return NO_FAULT;
+    Fault fault = NO_FAULT;
+    for (int r = 0; r < run->ranks && !fault.diagnosis; r++) {
+        Rates rates = rates_read(run, r);
+        for (int i = 1; i < rates.count && !fault.diagnosis; i++) {
+            const RateOfUpdate *update = &rates.items[i];
+            if (update->step > 0 && !same_rate(update->learning_rate, update[-1].learning_rate))
+                fault = fault_with(&d_reduced_within_an_epoch,
+                                   "rank %d: another learning rate, %.5g, from batch %d of epoch "
+                                   "%d on",
+                                   r, update->learning_rate, update->step + 1, update->epoch + 1);
+        }
+        free(rates.items);
+    }
+    return fault;
 }
 
-static bool too_few_epochs(const Runs *runs, const Trainings *all, Report *report)
+static bool enough_epochs(const Runs *runs, const Trainings *all, Report *report)
 {
-    for (int i = 0; i < all->count; i++) {
-        const Training *t = &all->items[i];
-        if (t->epochs >= run_flag(t->run, "--epochs "))
-            continue;
-        report_failure_in(report, runs, t->run, REDUCED, &d_epochs_missing,
-                          "some rank trained %d epochs of %g", t->epochs,
-                          run_flag(t->run, "--epochs "));
-        return true;
-    }
-    return false;
+    for (const Training *t = all->items; t < all->items + all->count; t++)
+        if (t->epochs < run_flag(t->run, "--epochs "))
+            return report_failure_in(report, runs, t->run, REDUCED, &d_epochs_missing,
+                                     "some rank trained %d epochs of %g", t->epochs,
+                                     run_flag(t->run, "--epochs "));
+    return true;
 }
 
 static void judge(const Runs *runs, Report *report)
@@ -342,36 +304,28 @@ static void judge(const Runs *runs, Report *report)
         return;
     Trainings all = read_trainings(runs);
     judge_mean(runs, report);
-    if (!too_few_epochs(runs, &all, report) &&
-        judge_property(runs, STEADY, steadiness_fault, report))
+    if (enough_epochs(runs, &all, report) && judge_property(runs, STEADY, steadiness_fault, report))
         judge_reductions(runs, &all, report);
     free(all.items);
 }
 
 // ---- Ranks that come to an update with different rates are ended by the library.
 
-// True where the rule explains the rates of all epochs before, and those that were disagreed on.
-static bool explains_disagreement(const Training *t, const Rule *rule)
+// What the ranks could not agree on becomes the rates of one epoch more. False where they did.
+static bool add_disagreement(Training *t)
 {
-    for (int r = 0; r < t->run->ranks; r++) {
-        double rates[MAX_EPOCHS + 1];
-        follow(t, rule, r, t->epochs, rates);
-        for (int e = 0; e < t->epochs; e++)
-            if (!same_rate(rates[e], t->rates[r][e]))
-                return false;
-        if (!same_rate(rates[t->epochs], rate_in_disagreement(t->run, r)))
-            return false;
-    }
-    return true;
+    for (int r = 0; r < t->run->ranks; r++)
+        t->rates[r][t->epochs] = rate_in_disagreement(t->run, r);
+    return !isnan(t->rates[0][t->epochs++]);
 }
 
 // Whether the ranks disagree by what each sees itself, whatever the rest of the rule.
-static bool own_figures_explain(const Training *t)
+static bool own_metrics_explain(const Training *t)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         Rule rule = known[i].rule;
         rule.source = OWN;
-        if (explains_disagreement(t, &rule))
+        if (explains_run(t, &rule))
             return true;
     }
     return false;
@@ -380,14 +334,10 @@ static bool own_figures_explain(const Training *t)
 // Whether the root alone follows the rule, and the rates of all others stay.
 static bool root_alone_reduces(const Training *t)
 {
-    double rates[MAX_EPOCHS + 1];
-    follow(t, &right, 0, t->epochs, rates);
-    if (!same_rate(rates[t->epochs], rate_in_disagreement(t->run, 0)))
-        return false;
     for (int r = 1; r < t->run->ranks; r++)
-        if (!same_rate(rate_in_disagreement(t->run, r), t->rates[r][0]))
+        if (!same_rate(t->rates[r][t->epochs - 1], t->rates[r][0]))
             return false;
-    return true;
+    return first_other(t, &right, 0) < 0;
 }
 
 static char *disagreement_evidence(const Training *t)
@@ -395,21 +345,20 @@ static char *disagreement_evidence(const Training *t)
     char *evidence = format_text("own validation losses, epoch by epoch:");
     for (int r = 0; r < t->run->ranks; r++) {
         text_add(&evidence, "\nrank %d:", r);
-        for (int e = 0; e < t->epochs; e++)
-            text_add(&evidence, " %.6f", t->of[r][e].val_loss);
-        text_add(&evidence, ", then rate %.5g", rate_in_disagreement(t->run, r));
+        for (int e = 0; e < t->epochs - 1; e++)
+            text_add(&evidence, " %.6f", t->of[r][e][VAL_LOSS]);
+        text_add(&evidence, ", then rate %.5g", t->rates[r][t->epochs - 1]);
     }
     return evidence;
 }
 
 static void crashed(const Run *run, Report *report)
 {
-    if (isnan(rate_in_disagreement(run, 0)))
-        return;
     Training t = read_training(run);
-    const Diagnosis *diagnosis = t.epochs == 0             ? NULL
-                                 : root_alone_reduces(&t)  ? &d_reduced_on_the_root_only
-                                 : own_figures_explain(&t) ? known[0].diagnosis
+    if (t.epochs == 0 || !add_disagreement(&t))
+        return;
+    const Diagnosis *diagnosis = root_alone_reduces(&t)    ? &d_reduced_on_the_root_only
+                                 : own_metrics_explain(&t) ? known[0].diagnosis
                                                            : NULL;
     if (diagnosis)
         report_failure(report, REDUCED, diagnosis, evidence_of_run(run, disagreement_evidence(&t)));
