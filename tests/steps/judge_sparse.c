@@ -3,11 +3,11 @@
 // sparse_steps.c, and the rows are judged in sparse_rows.c; here it is the other layers, the
 // weights, and the bytes.
 
+#include "hypotheses.h"
 #include "sparse_steps.h"
 #include "diagnoses/judge_sparse.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include "base/memory.h"
 #include "base/format.h"
@@ -20,109 +20,99 @@
 // What a rank may send in a step beside rows: the other layers' gradients, counts, ...
 #define OTHER_BYTES 32768
 
-// The ranks whose number is not that of rank 0.
-static RankSet that_differ(const Run *run, const double values[], double allowed)
+// A step of a run. Rows have nothing but this.
+static const SparseStep *step_of(const Row *row)
 {
+    return &((const SparseSteps *)row->of)->items[row->at];
+}
+
+// The ranks whose weights are not those of rank 0.
+static RankSet that_differ(const Row *row)
+{
+    const double *weights = step_of(row)->weights;
     RankSet ranks = 0;
-    for (int r = 1; r < run->ranks; r++)
-        if (!(fabs(values[r] - values[0]) <= allowed))
+    for (int r = 1; r < row->ranks; r++)
+        if (!(fabs(weights[r] - weights[0]) <= 1e-4))
             ranks |= 1u << r;
     return ranks;
 }
 
-static char *evidence_of_weights(const Run *run, const SparseStep *step, int number, RankSet ranks)
+static Fault weights_fault(const Row *row)
 {
+    RankSet ranks = that_differ(row);
+    if (!ranks)
+        return NO_FAULT;
     char *evidence =
-        format_text("before step %d %s from rank 0 in the fingerprint of the weights:", number,
+        format_text("before step %d %s from rank 0 in the fingerprint of the weights:", row->at + 1,
                     rank_count(ranks) == 1 ? "a rank differs" : "ranks differ");
-    for (int r = 0; r < run->ranks; r++)
-        text_add(&evidence, "\nrank %d: %.6f", r, step->weights[r]);
-    return evidence;
+    for (int r = 0; r < row->ranks; r++)
+        text_add(&evidence, "\nrank %d: %.6f", r, step_of(row)->weights[r]);
+    return (Fault){row->at == 0 ? &d_not_broadcast : &d_weights_differ, evidence};
 }
 
-// Of the steps from `from` up to `to`.
-static bool judge_weights(const Runs *runs, const AllSparseSteps *all, int from, int to,
-                          const char *property, const Diagnosis *diagnosis, Report *report)
+static Fault start_fault(const Row *row)
 {
-    for (int i = 0; i < all->count; i++) {
-        const SparseSteps *steps = &all->items[i];
-        for (int s = from; s < to && s < steps->count; s++) {
-            const SparseStep *step = &steps->items[s];
-            RankSet ranks = that_differ(steps->run, step->weights, 1e-4);
-            if (!ranks)
-                continue;
-            return report_failure(
-                report, property, diagnosis,
-                evidence_in(runs, steps->run, evidence_of_weights(steps->run, step, s + 1, ranks)));
-        }
+    return row->at == 0 ? weights_fault(row) : NO_FAULT;
+}
+
+static Fault others_fault(Cell cell)
+{
+    const SparseStep *step = step_of(cell.row);
+    double sum = 0, most = 0, applied = step->others_applied[cell.rank];
+    for (int r = 0; r < cell.row->ranks; r++) {
+        sum += step->others_computed[r];
+        most = fmax(most, fabs(step->others_computed[r]));
     }
-    return report_ok(report, property);
+    double mean = sum / cell.row->ranks;
+    return fabs(applied - mean) <= 1e-4 * most
+               ? NO_FAULT
+               : fault_with(
+                     &d_other_layers_not_averaged,
+                     "in step %d rank %d applied %.6f, and the mean is %.6f, as fingerprints",
+                     cell.row->at + 1, cell.rank, applied, mean);
 }
 
-static bool judge_others(const Runs *runs, const AllSparseSteps *all, Report *report)
+static Fault bytes_fault(Cell cell)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int s = 0; s < all->items[i].count; s++) {
-            const Run *run = all->items[i].run;
-            const SparseStep *step = &all->items[i].items[s];
-            double sum = 0, most = 0;
-            for (int r = 0; r < run->ranks; r++) {
-                sum += step->others_computed[r];
-                most = fmax(most, fabs(step->others_computed[r]));
-            }
-            for (int r = 0; r < run->ranks; r++) {
-                if (fabs(step->others_applied[r] - sum / run->ranks) <= 1e-4 * most)
-                    continue;
-                return report_failure_in(report, runs, run, OTHERS, &d_other_layers_not_averaged,
-                                         "in step %d rank %d applied %.6f, and the "
-                                         "mean is %.6f, as fingerprints",
-                                         s + 1, r, step->others_applied[r], sum / run->ranks);
-            }
-        }
-    return report_ok(report, OTHERS);
-}
-
-// What all ranks' rows and their numbers take together.
-static double bytes_of_rows(const SparseSteps *steps, const SparseStep *step)
-{
+    const SparseSteps *steps = cell.row->of;
+    const SparseStep *step = step_of(cell.row);
     int named = 0;
-    for (int r = 0; r < steps->run->ranks; r++)
+    for (int r = 0; r < cell.row->ranks; r++)
         named += step->named[r];
-    return named * 4.0 * (steps->dimension + 1);
+    double of_table = 4.0 * steps->dimension * steps->table_rows;
+    double of_rows = named * 4.0 * (steps->dimension + 1), bytes = step->bytes[cell.rank];
+    // Even who passes all rows on to each of the others, with numbers of 8 bytes.
+    if (bytes <= 2 * cell.row->ranks * of_rows + OTHER_BYTES)
+        return NO_FAULT;
+    return fault_with(bytes >= of_table ? &d_sent_the_table : &d_sent_too_much,
+                      "in step %d rank %d sent %.0f bytes; all ranks' rows together are %.0f "
+                      "bytes, the table is %.0f",
+                      cell.row->at + 1, cell.rank, bytes, of_rows, of_table);
 }
 
-static bool judge_bytes(const Runs *runs, const AllSparseSteps *all, Report *report)
+static void judge_steps(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
+    Rows rows = {NULL, 0};
     for (int i = 0; i < all->count; i++)
         for (int s = 0; s < all->items[i].count; s++) {
             const SparseSteps *steps = &all->items[i];
-            const SparseStep *step = &steps->items[s];
-            double of_table = 4.0 * steps->dimension * steps->table_rows;
-            double of_rows = bytes_of_rows(steps, step);
-            // Even who passes all rows on to each of the others, with numbers of 8 bytes.
-            double most = 2 * steps->run->ranks * of_rows + OTHER_BYTES;
-            for (int r = 0; r < steps->run->ranks; r++) {
-                double bytes = step->bytes[r];
-                if (bytes <= most)
-                    continue;
-                return report_failure_in(report, runs, steps->run, BYTES,
-                                         bytes >= of_table ? &d_sent_the_table : &d_sent_too_much,
-                                         "in step %d rank %d sent %.0f bytes; all ranks' rows "
-                                         "together are %.0f bytes, the table is %.0f",
-                                         s + 1, r, bytes, of_rows, of_table);
-            }
+            rows_add(&rows,
+                     &(Row){.run = steps->run, .of = steps, .at = s, .ranks = steps->run->ranks});
         }
-    return report_ok(report, BYTES);
+    if (judge_rows(runs, &rows, START, start_fault, report) &&
+        judge_sparse_rows(runs, all, report) &&
+        judge_cells(runs, &rows, OTHERS, others_fault, report) &&
+        judge_rows(runs, &rows, WEIGHTS, weights_fault, report))
+        judge_cells(runs, &rows, BYTES, bytes_fault, report);
+    free(rows.items);
 }
 
 static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Report *report)
 {
     for (int i = 0; i < all->count; i++)
-        if (all->items[i].count == 0) {
-            report_failure_in(report, runs, all->items[i].run, ROWS, &d_nothing_trained,
-                              "some rank made no update");
-            return false;
-        }
+        if (all->items[i].count == 0)
+            return report_failure_in(report, runs, all->items[i].run, ROWS, &d_nothing_trained,
+                                     "some rank made no update");
     return true;
 }
 
@@ -131,11 +121,8 @@ static void judge(const Runs *runs, Report *report)
     AllSparseSteps all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
     for (int i = 0; i < runs->count; i++)
         all.items[i] = sparse_steps(&runs->items[i]);
-    if (some_step_in_each(runs, &all, report) &&
-        judge_weights(runs, &all, 0, 1, START, &d_not_broadcast, report) &&
-        judge_sparse_rows(runs, &all, report) && judge_others(runs, &all, report) &&
-        judge_weights(runs, &all, 1, INT32_MAX, WEIGHTS, &d_weights_differ, report))
-        judge_bytes(runs, &all, report);
+    if (some_step_in_each(runs, &all, report))
+        judge_steps(runs, &all, report);
     for (int i = 0; i < runs->count; i++)
         sparse_steps_free(&all.items[i]);
     free(all.items);

@@ -70,26 +70,13 @@ static double divided_or_not(Cell cell, double sum)
     return nearer(cell, sum, sum / cell.row->ranks);
 }
 
-static double of_one_rank(Cell cell)
-{
-    return divided_or_not(cell, own_of_number(cell));
-}
+FORMULA(of_one_rank, divided_or_not(cell, own_of_number(cell)))
 
 // 0 where this rank's batch did not name the row.
-static double only_own_rows(Cell cell)
-{
-    return place_of(cell.row, cell.rank) < 0 ? 0 : divided_or_not(cell, sum_of_own(cell));
-}
-
-static double own_again(Cell cell)
-{
-    return sum_of_own(cell) + own_number(cell);
-}
-
-static double all_but_own(Cell cell)
-{
-    return divided_or_not(cell, sum_of_own(cell) - own_number(cell));
-}
+FORMULA(only_own_rows,
+        place_of(cell.row, cell.rank) < 0 ? 0 : divided_or_not(cell, sum_of_own(cell)))
+FORMULA(own_again, sum_of_own(cell) + own_number(cell))
+FORMULA(all_but_own, divided_or_not(cell, sum_of_own(cell) - own_number(cell)))
 
 // What one of those brought who named the row.
 static double of_some_rank(Cell cell)
@@ -116,16 +103,10 @@ static double sum_of_first(Cell cell, int pairs)
 }
 
 // As many as there would be if every rank had brought as many as this one.
-static double first_pairs(Cell cell)
-{
-    return sum_of_first(cell, step_of(cell.row)->named[cell.rank] * cell.row->ranks);
-}
+FORMULA(first_pairs, sum_of_first(cell, step_of(cell.row)->named[cell.rank] * cell.row->ranks))
 
 // As many as this rank brought.
-static double first_as_own(Cell cell)
-{
-    return sum_of_first(cell, step_of(cell.row)->named[cell.rank]);
-}
+FORMULA(first_as_own, sum_of_first(cell, step_of(cell.row)->named[cell.rank]))
 
 // Of this step and of all before it.
 static double added_to_earlier(Cell cell)
@@ -175,24 +156,23 @@ static const Diagnosis *known_mistake(const AllSparseSteps *all)
 
 // ---- Diagnoses of rows.
 
-typedef struct {
-    int step, rank;
-} Spot;
-
-// Where a rank gathered, but less than the values of its rows. NULL: nowhere.
-static const SparseSteps *first_cut_short(const AllSparseSteps *all, Spot *spot)
+// Where a rank gathered, but less than the values of its rows; and in which run.
+static Fault cut_short_fault(const AllSparseSteps *all, const Run **run)
 {
     for (int i = 0; i < all->count; i++)
         for (int s = 0; s < all->items[i].count; s++)
             for (int r = 0; r < all->items[i].run->ranks && all->items[i].run->ranks > 1; r++) {
                 const SparseStep *step = &all->items[i].items[s];
                 double values = 4.0 * step->named[r] * all->items[i].dimension;
-                if (step->gathered[r] > 0 && step->gathered[r] < values) {
-                    *spot = (Spot){s, r};
-                    return &all->items[i];
-                }
+                if (step->gathered[r] <= 0 || step->gathered[r] >= values)
+                    continue;
+                *run = all->items[i].run;
+                return fault_with(&d_rows_cut_short,
+                                  "in step %d rank %d sent %.0f bytes of %d rows; their values "
+                                  "alone are %.0f bytes",
+                                  s + 1, r, step->gathered[r], step->named[r], values);
             }
-    return NULL;
+    return NO_FAULT;
 }
 
 static char *evidence_of(const Row *row)
@@ -223,23 +203,16 @@ static const Row *most_telling(const Rows *rows, const Row *wrong)
 static Fault wrong_rows(const AllSparseSteps *all, const Rows *rows, const Row *wrong,
                         const Run **run)
 {
+    *run = wrong->run;
     const Diagnosis *diagnosis = known_mistake(all);
-    Spot cut;
-    const SparseSteps *in = diagnosis ? NULL : first_cut_short(all, &cut);
-    *run = in ? in->run : wrong->run;
-    if (in) {
-        const SparseStep *step = &in->items[cut.step];
-        return fault_with(&d_rows_cut_short,
-                          "in step %d rank %d sent %.0f bytes of %d rows; their values alone are "
-                          "%.0f bytes",
-                          cut.step + 1, cut.rank, step->gathered[cut.rank], step->named[cut.rank],
-                          4.0 * step->named[cut.rank] * in->dimension);
-    }
-    if (!diagnosis) {
-        wrong = most_telling(rows, wrong);
-        diagnosis = contributors(wrong) == 0 ? &d_other_rows_changed : &d_rows_wrong;
-    }
-    return (Fault){diagnosis, evidence_of(wrong)};
+    if (diagnosis)
+        return (Fault){diagnosis, evidence_of(wrong)};
+    Fault fault = cut_short_fault(all, run);
+    if (fault.diagnosis)
+        return fault;
+    wrong = most_telling(rows, wrong);
+    return (Fault){contributors(wrong) == 0 ? &d_other_rows_changed : &d_rows_wrong,
+                   evidence_of(wrong)};
 }
 
 bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *report)
