@@ -6,7 +6,6 @@
 #include "staged.h"
 #include "diagnoses/judge_one_f_one_b.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include "base/format.h"
 #include "base/memory.h"
@@ -41,10 +40,7 @@ static void crashed(const Run *run, Report *report)
     const BatchOf *batch = p.count > 0 ? &p.batches[p.count - 1] : NULL;
     for (int s = 0; batch && s < batch->stages && report_passed(report); s++) {
         const StageOf *stage = &batch->of[s];
-        bool backward = false;
-        for (int i = 0; i < stage->count; i++)
-            backward = backward || stage->calls[i].kind == BACKWARD;
-        if (is_not_drained(stage, batch->micros) && !backward &&
+        if (is_not_drained(stage, batch->micros) && count_calls(stage, BACKWARD) == 0 &&
             output_says(&run->output, "has no gradients"))
             report_failure(report, ALL, &d_cool_down_missing,
                            evidence_of_run(run, schedule_text(batch, p.count - 1)));
@@ -76,11 +72,6 @@ static int most_kept(const StageOf *stage)
     return most;
 }
 
-static int fewer(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 // What each stage computes in which order, and keeps: "stage 0 keeps 4: F0 F1 F2 F3 B0 F4 ...".
 static Fault passes_fault(const Diagnosis *diagnosis, const Staged *p, int b)
 {
@@ -109,10 +100,10 @@ static const Diagnosis *kept_too_many(const BatchOf *batch)
 {
     const int last = batch->stages - 1;
     bool all = true, equal = true;
-    for (int s = 0; s < last; s++)
+    for (int s = 0; s < last; s++) {
         all = all && most_kept(&batch->of[s]) == batch->micros;
-    for (int s = 0; s < last; s++)
         equal = equal && most_kept(&batch->of[s]) == most_kept(&batch->of[last]);
+    }
     if (all)
         return &d_all_forward_first;
     return equal && batch->stages > 2 ? &d_warm_up_equal : &d_warm_up_too_long;
@@ -252,7 +243,7 @@ static const Diagnosis *wrong_order(const BatchOf *batch)
     for (int s = 0; s < batch->stages; s++) {
         int kept = most_kept(&batch->of[s]);
         most = kept > most ? kept : most;
-        fewer_kept = fewer_kept || kept < fewer(batch->stages - s, batch->micros);
+        fewer_kept = fewer_kept || (kept < batch->stages - s && kept < batch->micros);
     }
     if (most == 1)
         return &d_one_at_a_time;

@@ -41,6 +41,14 @@ int find_call(const StageOf *stage, CallKind kind, int micro)
     return -1;
 }
 
+int count_calls(const StageOf *stage, CallKind kind)
+{
+    int count = 0;
+    for (int i = 0; i < stage->count; i++)
+        count += stage->calls[i].kind == kind;
+    return count;
+}
+
 const Call *sent_for(const BatchOf *batch, int s, const Call *receive, int *sender)
 {
     bool values = receive->kind == RECEIVE_VALUES;

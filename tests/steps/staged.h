@@ -53,8 +53,9 @@ typedef struct {
 Staged staged_batches(const Run *run);
 void staged_batches_free(Staged *p);
 
-// The place of a call among those of its stage, or -1.
+// The place of a call among those of its stage, or -1; how many of a kind there are.
 int find_call(const StageOf *stage, CallKind kind, int micro);
+int count_calls(const StageOf *stage, CallKind kind);
 
 // The call by which stage s got what this one receives, and the stage that made it; NULL, and -1,
 // for a call that receives nothing, and what was never sent.

@@ -61,14 +61,6 @@ Fault all_fault(const void *item)
     return NO_FAULT;
 }
 
-static int count_calls(const StageOf *stage, CallKind kind)
-{
-    int count = 0;
-    for (int i = 0; i < stage->count; i++)
-        count += stage->calls[i].kind == kind;
-    return count;
-}
-
 // NULL: the stage has made its one update after all that it has computed backward.
 static const Diagnosis *wrong_update(const StageOf *stage)
 {
