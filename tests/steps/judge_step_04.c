@@ -31,10 +31,8 @@ static Weights weights_at(const Run *run, const char *event, int n)
 // The place of the last compile() before fit(): that of the model that trains; -1: none.
 static int last_compile(const Events *events)
 {
-    int fit = event_find(events, "fit", 0), last = -1;
-    for (int at = -1; (at = event_find(events, "compile", at + 1)) >= 0 && (fit < 0 || at < fit);)
-        last = at;
-    return last;
+    int fit = event_find(events, "fit", 0);
+    return event_find_before(events, "compile", fit < 0 ? events->count : fit);
 }
 
 static Weights compiled_weights(const Run *run)
@@ -89,30 +87,28 @@ static bool carries_variables(const cJSON *call)
            strcmp(name, "metrics") != 0 && event_number(call, "bytes") > words;
 }
 
-// From event `from` on, which is -1 where there is none.
-static bool sent_since(const Events *events, int from)
+static int first_compile(const Events *events)
 {
-    int first_step = event_find(events, "gradient", 0); // later it may be gradients that travel
-    for (int i = from; i >= 0 && i < events->count; i++)
-        if ((first_step < 0 || i < first_step) && carries_variables(events->items[i]))
-            return true;
+    return event_find(events, "compile", 0);
+}
+
+// On some rank, between that compile() and the first step: later it may be gradients that travel.
+static bool sent_since(const Run *run, int (*compile)(const Events *events))
+{
+    for (int r = 0; r < run->ranks; r++) {
+        const Events *events = &run->traces.of[r];
+        int first_step = event_find(events, "gradient", 0);
+        int end = first_step < 0 ? events->count : first_step;
+        for (int i = compile(events); i >= 0 && i < end; i++)
+            if (carries_variables(events->items[i]))
+                return true;
+    }
     return false;
 }
 
 static bool variables_were_sent(const Run *run)
 {
-    for (int r = 0; r < run->ranks; r++)
-        if (sent_since(&run->traces.of[r], event_find(&run->traces.of[r], "compile", 0)))
-            return true;
-    return false;
-}
-
-static bool sent_since_last_compile(const Run *run)
-{
-    for (int r = 0; r < run->ranks; r++)
-        if (sent_since(&run->traces.of[r], last_compile(&run->traces.of[r])))
-            return true;
-    return false;
+    return sent_since(run, first_compile);
 }
 
 // After the training.
@@ -169,16 +165,13 @@ static bool judge_seeds(const Runs *runs, Report *report)
 static bool same_within_machines(const Run *run)
 {
     Weights begin = weights_at(run, "first_batch", 0);
-    bool any = false;
+    int pairs = 0, equal = 0;
     for (int a = 0; a < run->ranks; a++)
         for (int b = a + 1; b < run->ranks; b++) {
-            if (run_node(run, a) != run_node(run, b))
-                continue;
-            if (!near(begin.of[a], begin.of[b]))
-                return false;
-            any = true;
+            pairs += same_host(run, a, b);
+            equal += same_host(run, a, b) && near(begin.of[a], begin.of[b]);
         }
-    return any;
+    return pairs > 0 && equal == pairs;
 }
 
 static bool changed_since_compile(const Run *run)
@@ -193,7 +186,7 @@ static bool changed_since_compile(const Run *run)
 // Something was sent before training, and yet the weights differ.
 static const Diagnosis *sent_without_effect(const Run *run)
 {
-    if (!sent_since_last_compile(run))
+    if (!sent_since(run, last_compile))
         return &d_broadcast_of_another_model;
     return changed_since_compile(run) ? &d_broadcast_incomplete : &d_broadcast_without_effect;
 }

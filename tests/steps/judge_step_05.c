@@ -88,10 +88,7 @@ static double of_other_set(Cell cell)
     return steps->times * batches_of_set(cell.row->run, cell.rank, steps->other_set);
 }
 
-static double images(Cell cell)
-{
-    return ((const Steps *)cell.row->of)->times * run_flag(cell.row->run, "--images ");
-}
+FORMULA(images, run_flag(cell.row->run, "--images "))
 
 static double rounded_first(Cell cell)
 {
@@ -117,7 +114,6 @@ static const Hypothesis known_of_validation[] = {
     {rounded_first, &d_divided_before_multiplying, .to = NEAREST},
     {own_number, &d_divided_by_local_size, .by_local_size = 1},
     {own_number, &d_number_of_workers_fixed, .by_number = 1, .from = 2, .to = MAX_FIXED},
-    {images, &d_validation_wrong_from_images, .by_ranks = 1},
     {of_other_set, &d_validation_wrong_other_set, .by_ranks = 1},
     {0},
 };

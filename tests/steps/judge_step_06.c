@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "six_steps.h"
 #include "diagnoses/judge_step_06.h"
 
@@ -18,8 +17,6 @@
 
 enum { METRICS = 4 };
 static const char *const metrics[METRICS] = {"loss", "accuracy", "val_loss", "val_accuracy"};
-
-#define ALL_METRICS "loss, accuracy, val_loss, val_accuracy"
 
 // The event `name` of an epoch; of the callback `callback` where that isn't NULL.
 static const cJSON *event_of(const Events *events, const char *name, int epoch,
@@ -84,22 +81,20 @@ static int metrics_that_are(const Run *run, int count, View view, const Hypothes
     return result;
 }
 
-// The metrics that the hypothesis explains, where each of the others is the mean, or each rank's own:
-// "val_loss, val_accuracy", which the caller frees. NULL where there are none, or it is not so.
-static char *explained_metrics(const Runs *runs, View view, const Hypothesis *hypothesis)
+// Whether there are metrics that are neither the mean nor each rank's own, and the hypothesis explains all these.
+static bool explains_the_rest(const Runs *runs, View view, const Hypothesis *hypothesis)
 {
-    char *names = NULL;
+    const Run *first = runs->items;
+    int rest = 0;
     for (int m = 0; m < METRICS; m++) {
-        if (metric_is(runs->items, runs->count, view, metrics[m], &mean) ||
-            metric_is(runs->items, runs->count, view, metrics[m], &its_own))
+        if (metric_is(first, runs->count, view, metrics[m], &mean) ||
+            metric_is(first, runs->count, view, metrics[m], &its_own))
             continue;
-        if (!metric_is(runs->items, runs->count, view, metrics[m], hypothesis)) {
-            free(names);
-            return NULL;
-        }
-        text_add(&names, "%s%s", names ? ", " : "", metrics[m]);
+        if (!metric_is(first, runs->count, view, metrics[m], hypothesis))
+            return false;
+        rest++;
     }
-    return names;
+    return rest > 0;
 }
 
 static void add_numbers(char **evidence, const double numbers[], int count)
@@ -142,7 +137,6 @@ static const Hypothesis rules[] = {
     {mean_on_the_root, &d_averaged_on_root_only, .by_ranks = 0},
     {own_of_number, &d_metrics_of_one_rank, .by_ranks = 0},
     {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
-    {sum_of_machine, &d_averaged_within_machine, .by_local_size = 1},
     {mean_of_those_alike, &d_averaged_within_groups, .by_ranks = 0},
     {0},
 };
@@ -161,32 +155,13 @@ static bool averaged_in_some_runs(const Runs *runs, View view)
     return averaged > 0 && own > 0;
 }
 
-// What became of the metrics, where there is a rule that tells; false where there is none. Says
-// which metrics it is about, where these are not all.
-static bool report_rule(const Runs *runs, View view, char *evidence, Report *report)
-{
-    if (averaged_in_some_runs(runs, view)) {
-        report_failure(report, HISTORY, &d_average_missing_in_some_runs, evidence);
-        return true;
-    }
-    for (const Hypothesis *rule = rules; rule->of; rule++) {
-        char *names = explained_metrics(runs, view, rule);
-        if (!names)
-            continue;
-        const Diagnosis *diagnosis = rule->diagnosis;
-        bool all = strcmp(names, ALL_METRICS) == 0;
-        char *mistake = format_text("%s%s%s%s", diagnosis->mistake, all ? "" : " (This is about ",
-                                    all ? "" : names, all ? "" : ".)");
-        report_failure(report, HISTORY, &(Diagnosis){diagnosis->name, mistake, NULL}, evidence);
-        free(mistake);
-        free(names);
-        return true;
-    }
-    return false;
-}
-
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
+    if (averaged_in_some_runs(runs, view))
+        return &d_average_missing_in_some_runs;
+    for (const Hypothesis *rule = rules; rule->of; rule++)
+        if (explains_the_rest(runs, view, rule))
+            return rule->diagnosis;
     if (metrics_that_are(runs->items, runs->count, view, &its_own) == METRICS)
         return &d_average_missing;
     if (metrics_that_are(run, 1, view, &mean) == 0)
@@ -229,10 +204,8 @@ static bool judge_history(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         if (metrics_that_are(run, 1, view, &mean) == METRICS)
             continue;
-        char *evidence = evidence_in(runs, run, evidence_of(run, view));
-        if (!report_rule(runs, view, evidence, report))
-            report_failure(report, HISTORY, wrong_history(runs, run, view), evidence);
-        return false; // one run shows it, and what the callbacks read follows from it
+        return report_failure(report, HISTORY, wrong_history(runs, run, view),
+                              evidence_in(runs, run, evidence_of(run, view)));
     }
     return report_ok(report, HISTORY);
 }
