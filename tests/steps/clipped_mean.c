@@ -4,7 +4,6 @@
 #include "clipped.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include "diagnoses/clipped_mean.h"
 
 #define MULTIPLE "every rank applies the mean of all gradients, times one factor for all variables"
@@ -98,9 +97,7 @@ static const Diagnosis *known_of_variables(const Rows *rows)
             Row variable = clipped_variable(row, v);
             rows_add(&variables, &variable);
         }
-    const Diagnosis *diagnosis = diagnosis_of_rows(known, &variables);
-    free(variables.items);
-    return diagnosis;
+    return diagnosis_of_taken(known, variables);
 }
 
 // No value is above the limit, and one is as large wherever the gradient is no multiple of the mean.

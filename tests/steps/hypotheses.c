@@ -3,6 +3,7 @@
 #include "hypotheses.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include "base/memory.h"
 
 void rows_add(Rows *rows, const Row *row)
@@ -187,6 +188,20 @@ bool explain_each_row(const Hypothesis table[], const Rows *rows)
             return false;
     }
     return true;
+}
+
+bool explains_taken(const Hypothesis *hypothesis, Rows taken)
+{
+    bool result = explains_rows(hypothesis, &taken);
+    free(taken.items);
+    return result;
+}
+
+const Diagnosis *diagnosis_of_taken(const Hypothesis table[], Rows taken)
+{
+    const Diagnosis *diagnosis = diagnosis_of_rows(table, &taken);
+    free(taken.items);
+    return diagnosis;
 }
 
 bool judge_rows(const Runs *runs, const Rows *rows, const char *property, RowFault fault,

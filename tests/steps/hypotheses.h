@@ -90,6 +90,15 @@ bool explains_row(const Hypothesis *hypothesis, const Row *row);
 bool explains_rows(const Hypothesis *hypothesis, const Rows *rows);
 const Row *first_unexplained(const Hypothesis *hypothesis, const Rows *rows);
 
+// Tables end with a row of zeros. The diagnosis of the first hypothesis that explains all rows, or
+// NULL; whether each row is explained by some hypothesis.
+const Diagnosis *diagnosis_of_rows(const Hypothesis table[], const Rows *rows);
+bool explain_each_row(const Hypothesis table[], const Rows *rows);
+
+// The same of rows that they take over.
+bool explains_taken(const Hypothesis *hypothesis, Rows taken);
+const Diagnosis *diagnosis_of_taken(const Hypothesis table[], Rows taken);
+
 // Judges a property that each row has, or each rank in each row. Returns whether all do.
 typedef Fault (*RowFault)(const Row *row);
 typedef Fault (*CellFault)(Cell cell);
@@ -97,10 +106,5 @@ bool judge_rows(const Runs *runs, const Rows *rows, const char *property, RowFau
                 Report *report);
 bool judge_cells(const Runs *runs, const Rows *rows, const char *property, CellFault fault,
                  Report *report);
-
-// Tables end with a row of zeros. The diagnosis of the first hypothesis that explains all rows, or
-// NULL; whether each row is explained by some hypothesis.
-const Diagnosis *diagnosis_of_rows(const Hypothesis table[], const Rows *rows);
-bool explain_each_row(const Hypothesis table[], const Rows *rows);
 
 #endif

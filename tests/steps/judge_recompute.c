@@ -19,7 +19,8 @@ typedef struct {
     int max_held;
     int at;       // the block that was computed when they were the most
     bool dropped; // some block's had been dropped before
-    int *forward;
+    int *forward; // how often each block was computed, ...
+    int computed; // ... and all of them
     bool updated;
 } ChainBatch;
 
@@ -39,8 +40,10 @@ static bool next_batch(const Events *events, int *at, ChainBatch *batch)
         int block = event_int(event, "block"), held = event_int(event, "held");
         if (event_is(event, "chain_begin"))
             break;
-        if (event_is(event, "block_forward") && block >= 0 && block < batch->blocks)
+        if (event_is(event, "block_forward") && block >= 0 && block < batch->blocks) {
             batch->forward[block]++;
+            batch->computed++;
+        }
         if (event_is(event, "block_forward_end") && held > batch->max_held) {
             batch->max_held = held;
             batch->at = block;
@@ -107,22 +110,17 @@ static bool in_blocks(const Runs *runs, Report *report)
 static void note_cost(const Runs *runs, Report *report)
 {
     ChainBatch longest = {0};
-    int again = 0;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         ChainBatch batch = {0};
         int at = 0;
-        if (next_batch(&run->traces.of[0], &at, &batch) && batch.blocks > longest.blocks) {
+        if (next_batch(&run->traces.of[0], &at, &batch) && batch.blocks > longest.blocks)
             longest = batch;
-            again = 0;
-            for (int b = 0; b < batch.blocks; b++)
-                again += batch.forward[b] - 1;
-        }
         free(batch.forward);
     }
     report_note(report,
                 "of %d blocks at most %d have activations at a time, and %d blocks are "
                 "computed again",
-                longest.blocks, longest.max_held, again);
+                longest.blocks, longest.max_held, longest.computed - longest.blocks);
 }
 
 static void judge(const Runs *runs, Report *report)

@@ -121,16 +121,11 @@ static const Hypothesis known_of_validation[] = {
 static const Diagnosis *diagnosis_of(const Runs *runs, const Steps *steps, const Hypothesis table[],
                                      const Diagnosis *other)
 {
-    Rows rows[ROUNDINGS];
-    for (int i = 0; i < ROUNDINGS; i++)
-        rows[i] = rows_of(runs, steps, i);
-    const Diagnosis *found = NULL;
-    for (; table->of && !found; table++)
+    for (; table->of; table++)
         for (int i = 0; i < ROUNDINGS; i++)
-            found = explains_rows(table, &rows[i]) ? table->diagnosis : found;
-    for (int i = 0; i < ROUNDINGS; i++)
-        free(rows[i].items);
-    return found ? found : other;
+            if (explains_taken(table, rows_of(runs, steps, i)))
+                return table->diagnosis;
+    return other;
 }
 
 static bool batch_is_changed(const Runs *runs)

@@ -67,10 +67,7 @@ static const Hypothesis its_own = {.of = own_number};
 static bool metric_is(const Run *run, int count, View view, const char *metric,
                       const Hypothesis *hypothesis)
 {
-    Rows rows = metric_rows(run, count, view, metric);
-    bool result = explains_rows(hypothesis, &rows);
-    free(rows.items);
-    return result;
+    return explains_taken(hypothesis, metric_rows(run, count, view, metric));
 }
 
 static int metrics_that_are(const Run *run, int count, View view, const Hypothesis *hypothesis)

@@ -148,10 +148,7 @@ static const Hypothesis known[] = {
 // One rank alone can't tell one from another. NULL: nothing explains all steps.
 static const Diagnosis *known_mistake(const AllSparseSteps *all)
 {
-    Rows rows = rows_of(all, 2);
-    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
-    free(rows.items);
-    return diagnosis;
+    return diagnosis_of_taken(known, rows_of(all, 2));
 }
 
 // ---- Diagnoses of rows.

@@ -6,7 +6,6 @@
 #include "diagnoses/warmup_rates.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define LINE "until then it rises with every batch, on a straight line from that of one device"
 
@@ -143,27 +142,10 @@ static Rows rates_of(const WarmupRuns *all, WarmupPart where)
     return rows;
 }
 
-static const Diagnosis *diagnosis_of(const WarmupRuns *all, WarmupPart where,
-                                     const Hypothesis table[])
-{
-    Rows rows = rates_of(all, where);
-    const Diagnosis *diagnosis = diagnosis_of_rows(table, &rows);
-    free(rows.items);
-    return diagnosis;
-}
-
-static bool is_right(const WarmupRuns *all, WarmupPart where, const Hypothesis *right)
-{
-    Rows rows = rates_of(all, where);
-    bool result = explains_rows(right, &rows);
-    free(rows.items);
-    return result;
-}
-
 static const Diagnosis *diagnose_after(const WarmupRuns *all)
 {
-    const Diagnosis *diagnosis = diagnosis_of(all, BEYOND, known_after);
-    if (diagnosis == &d_rate_not_scaled && is_right(all, WITHIN, &on_the_line))
+    const Diagnosis *diagnosis = diagnosis_of_taken(known_after, rates_of(all, BEYOND));
+    if (diagnosis == &d_rate_not_scaled && explains_taken(&on_the_line, rates_of(all, WITHIN)))
         return &d_scaled_but_reset;
     return diagnosis ? diagnosis : &d_rate_wrong;
 }
@@ -189,8 +171,8 @@ static bool rises(const WarmupRuns *all)
 
 static const Diagnosis *diagnose_line(const WarmupRuns *all)
 {
-    const Diagnosis *diagnosis = diagnosis_of(all, WITHIN, known_on_the_line);
-    if (diagnosis == &d_warmup_too_long && is_right(all, BEYOND, &after_it))
+    const Diagnosis *diagnosis = diagnosis_of_taken(known_on_the_line, rates_of(all, WITHIN));
+    if (diagnosis == &d_warmup_too_long && explains_taken(&after_it, rates_of(all, BEYOND)))
         return &d_warmup_not_straight_too_flat;
     return diagnosis ? diagnosis : rises(all) ? &d_warmup_not_straight : &d_warmup_wrong;
 }
@@ -213,7 +195,5 @@ const Diagnosis *wrong_last_rates(const WarmupRun *t)
         Row row = warmup_row(t, r, t->of[r].count - 1);
         rows_add(&rows, &row);
     }
-    const Diagnosis *diagnosis = diagnosis_of_rows(known, &rows);
-    free(rows.items);
-    return diagnosis;
+    return diagnosis_of_taken(known, rows);
 }
