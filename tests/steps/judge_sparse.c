@@ -3,7 +3,6 @@
 // sparse_steps.c, and the rows are judged in sparse_rows.c; here it is the other layers, the
 // weights, and the bytes.
 
-#include "hypotheses.h"
 #include "sparse_steps.h"
 #include "diagnoses/judge_sparse.h"
 
@@ -20,16 +19,10 @@
 // What a rank may send in a step beside rows: the other layers' gradients, counts, ...
 #define OTHER_BYTES 32768
 
-// A step of a run. Rows have nothing but this.
-static const SparseStep *step_of(const Row *row)
-{
-    return &((const SparseSteps *)row->of)->items[row->at];
-}
-
 // The ranks whose weights are not those of rank 0.
 static RankSet that_differ(const Row *row)
 {
-    const double *weights = step_of(row)->weights;
+    const double *weights = sparse_step(row)->weights;
     RankSet ranks = 0;
     for (int r = 1; r < row->ranks; r++)
         if (!(fabs(weights[r] - weights[0]) <= 1e-4))
@@ -46,7 +39,7 @@ static Fault weights_fault(const Row *row)
         format_text("before step %d %s from rank 0 in the fingerprint of the weights:", row->at + 1,
                     rank_count(ranks) == 1 ? "a rank differs" : "ranks differ");
     for (int r = 0; r < row->ranks; r++)
-        text_add(&evidence, "\nrank %d: %.6f", r, step_of(row)->weights[r]);
+        text_add(&evidence, "\nrank %d: %.6f", r, sparse_step(row)->weights[r]);
     return (Fault){row->at == 0 ? &d_not_broadcast : &d_weights_differ, evidence};
 }
 
@@ -57,7 +50,7 @@ static Fault start_fault(const Row *row)
 
 static Fault others_fault(Cell cell)
 {
-    const SparseStep *step = step_of(cell.row);
+    const SparseStep *step = sparse_step(cell.row);
     double sum = 0, most = 0, applied = step->others_applied[cell.rank];
     for (int r = 0; r < cell.row->ranks; r++) {
         sum += step->others_computed[r];
@@ -75,7 +68,7 @@ static Fault others_fault(Cell cell)
 static Fault bytes_fault(Cell cell)
 {
     const SparseSteps *steps = cell.row->of;
-    const SparseStep *step = step_of(cell.row);
+    const SparseStep *step = sparse_step(cell.row);
     int named = 0;
     for (int r = 0; r < cell.row->ranks; r++)
         named += step->named[r];
@@ -90,42 +83,40 @@ static Fault bytes_fault(Cell cell)
                       cell.row->at + 1, cell.rank, bytes, of_rows, of_table);
 }
 
-static void judge_steps(const Runs *runs, const AllSparseSteps *all, Report *report)
+static void judge_steps(const Runs *runs, const Rows *steps, Report *report)
 {
-    Rows rows = {NULL, 0};
-    for (int i = 0; i < all->count; i++)
-        for (int s = 0; s < all->items[i].count; s++) {
-            const SparseSteps *steps = &all->items[i];
-            rows_add(&rows,
-                     &(Row){.run = steps->run, .of = steps, .at = s, .ranks = steps->run->ranks});
-        }
-    if (judge_rows(runs, &rows, START, start_fault, report) &&
-        judge_sparse_rows(runs, all, report) &&
-        judge_cells(runs, &rows, OTHERS, others_fault, report) &&
-        judge_rows(runs, &rows, WEIGHTS, weights_fault, report))
-        judge_cells(runs, &rows, BYTES, bytes_fault, report);
-    free(rows.items);
+    if (judge_rows(runs, steps, START, start_fault, report) &&
+        judge_sparse_rows(runs, steps, report) &&
+        judge_cells(runs, steps, OTHERS, others_fault, report) &&
+        judge_rows(runs, steps, WEIGHTS, weights_fault, report))
+        judge_cells(runs, steps, BYTES, bytes_fault, report);
 }
 
-static bool some_step_in_each(const Runs *runs, const AllSparseSteps *all, Report *report)
+static bool some_step_in_each(const Runs *runs, const SparseSteps all[], Report *report)
 {
-    for (int i = 0; i < all->count; i++)
-        if (all->items[i].count == 0)
-            return report_failure_in(report, runs, all->items[i].run, ROWS, &d_nothing_trained,
+    for (int i = 0; i < runs->count; i++)
+        if (all[i].count == 0)
+            return report_failure_in(report, runs, all[i].run, ROWS, &d_nothing_trained,
                                      "some rank made no update");
     return true;
 }
 
 static void judge(const Runs *runs, Report *report)
 {
-    AllSparseSteps all = {allocate((size_t)runs->count, sizeof *all.items), runs->count};
+    SparseSteps *all = allocate((size_t)runs->count, sizeof *all);
+    Rows steps = {NULL, 0};
+    for (int i = 0; i < runs->count; i++) {
+        const Run *run = &runs->items[i];
+        all[i] = sparse_steps(run);
+        for (int s = 0; s < all[i].count; s++)
+            rows_add(&steps, &(Row){.run = run, .of = &all[i], .at = s, .ranks = run->ranks});
+    }
+    if (some_step_in_each(runs, all, report))
+        judge_steps(runs, &steps, report);
     for (int i = 0; i < runs->count; i++)
-        all.items[i] = sparse_steps(&runs->items[i]);
-    if (some_step_in_each(runs, &all, report))
-        judge_steps(runs, &all, report);
-    for (int i = 0; i < runs->count; i++)
-        sparse_steps_free(&all.items[i]);
-    free(all.items);
+        sparse_steps_free(&all[i]);
+    free(all);
+    free(steps.items);
 }
 
 JUDGE("sparse", judge)

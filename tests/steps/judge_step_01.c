@@ -176,28 +176,24 @@ static bool judge_device(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
         shared = shared || devices_are_shared(run);
         for (int r = 0; r < run->ranks; r++)
-            if (!is_right(run, r)) {
+            if (!is_right(run, r))
                 return report_failure(report, shared ? ASKS : OWN, wrong_device(runs, run, r),
                                       evidence_in(runs, run, device_evidence(run)));
-            }
     }
     return report_ok(report, shared ? ASKS : OWN);
 }
 
-static void judge_cores(const Runs *runs, Report *report)
+static Fault cores_fault(const Run *run)
 {
     char *evidence = NULL;
-    for (int i = 0; i < runs->count && !evidence; i++) {
-        const Run *run = &runs->items[i];
-        for (int r = 0; r < run->ranks; r++) {
-            const char *device = event_text(device_event(run, r), "cores");
-            const char *step = event_text(event_nth(&run->traces.of[r], "first_step", 0), "cores");
-            if (*step && strcmp(device, step) != 0 && !moved_itself_there(run, r))
-                text_add(&evidence, "%srank %d: device %d has cores %s, the first step ran on %s",
-                         evidence ? "\n" : "", r, device_number(run, r, "device"), device, step);
-        }
+    for (int r = 0; r < run->ranks; r++) {
+        const char *device = event_text(device_event(run, r), "cores");
+        const char *step = event_text(event_nth(&run->traces.of[r], "first_step", 0), "cores");
+        if (*step && strcmp(device, step) != 0 && !moved_itself_there(run, r))
+            text_add(&evidence, "%srank %d: device %d has cores %s, the first step ran on %s",
+                     evidence ? "\n" : "", r, device_number(run, r, "device"), device, step);
     }
-    report_property(report, STAYS, &d_left_its_device, evidence);
+    return evidence ? (Fault){&d_left_its_device, evidence} : NO_FAULT;
 }
 
 static void note_sharing(const Run *run, Report *report)
@@ -216,7 +212,7 @@ static void judge(const Runs *runs, Report *report)
         return;
     report_ok(report, JOINS);
     if (judge_device(runs, report))
-        judge_cores(runs, report);
+        judge_property(runs, STAYS, cores_fault, report);
     note_sharing(&runs->items[0], report);
 }
 

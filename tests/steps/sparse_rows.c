@@ -33,27 +33,30 @@ static int contributors(const Row *row)
     return count;
 }
 
-static Rows rows_of(const AllSparseSteps *all, int min_ranks)
+static Row row_in_step(const Row *in, int k)
+{
+    const SparseStep *step = sparse_step(in);
+    Row row = {.run = in->run,
+               .of = in->of,
+               .at = MOST_ROWS * in->at + k,
+               .ranks = in->ranks,
+               .allowed = step->allowed};
+    row.batches = contributors(&row) > 0 ? contributors(&row) : 1;
+    for (int r = 0; r < row.ranks; r++) {
+        row.own[r] = step->computed[r][k];
+        row.shown[r] = step->applied[r][k];
+    }
+    return row;
+}
+
+static Rows rows_of(const Rows *steps, int min_ranks)
 {
     Rows rows = {NULL, 0};
-    for (int i = 0; i < all->count; i++)
-        for (int s = 0; s < all->items[i].count; s++)
-            for (int k = 0; k < all->items[i].items[s].rows; k++) {
-                const SparseSteps *steps = &all->items[i];
-                const SparseStep *step = &steps->items[s];
-                Row row = {.run = steps->run,
-                           .of = steps,
-                           .at = MOST_ROWS * s + k,
-                           .ranks = steps->run->ranks,
-                           .allowed = step->allowed};
-                row.batches = contributors(&row) > 0 ? contributors(&row) : 1;
-                for (int r = 0; r < row.ranks; r++) {
-                    row.own[r] = step->computed[r][k];
-                    row.shown[r] = step->applied[r][k];
-                }
-                if (row.ranks >= min_ranks)
-                    rows_add(&rows, &row);
-            }
+    EACH_ROW (step, steps)
+        for (int k = 0; k < sparse_step(step)->rows && step->ranks >= min_ranks; k++) {
+            Row row = row_in_step(step, k);
+            rows_add(&rows, &row);
+        }
     return rows;
 }
 
@@ -145,31 +148,20 @@ static const Hypothesis known[] = {
     {0},
 };
 
-// One rank alone can't tell one from another. NULL: nothing explains all steps.
-static const Diagnosis *known_mistake(const AllSparseSteps *all)
-{
-    return diagnosis_of_taken(known, rows_of(all, 2));
-}
-
 // ---- Diagnoses of rows.
 
-// Where a rank gathered, but less than the values of its rows; and in which run.
-static Fault cut_short_fault(const AllSparseSteps *all, const Run **run)
+// Where a rank gathered, but less than the values of its rows.
+static Fault cut_short_fault(Cell cell)
 {
-    for (int i = 0; i < all->count; i++)
-        for (int s = 0; s < all->items[i].count; s++)
-            for (int r = 0; r < all->items[i].run->ranks && all->items[i].run->ranks > 1; r++) {
-                const SparseStep *step = &all->items[i].items[s];
-                double values = 4.0 * step->named[r] * all->items[i].dimension;
-                if (step->gathered[r] <= 0 || step->gathered[r] >= values)
-                    continue;
-                *run = all->items[i].run;
-                return fault_with(&d_rows_cut_short,
-                                  "in step %d rank %d sent %.0f bytes of %d rows; their values "
-                                  "alone are %.0f bytes",
-                                  s + 1, r, step->gathered[r], step->named[r], values);
-            }
-    return NO_FAULT;
+    const SparseStep *step = sparse_step(cell.row);
+    double gathered = step->gathered[cell.rank];
+    double values = 4.0 * step->named[cell.rank] * ((const SparseSteps *)cell.row->of)->dimension;
+    if (cell.row->ranks == 1 || gathered <= 0 || gathered >= values)
+        return NO_FAULT;
+    return fault_with(&d_rows_cut_short,
+                      "in step %d rank %d sent %.0f bytes of %d rows; their values alone are %.0f "
+                      "bytes",
+                      cell.row->at + 1, cell.rank, gathered, step->named[cell.rank], values);
 }
 
 static char *evidence_of(const Row *row)
@@ -197,27 +189,30 @@ static const Row *most_telling(const Rows *rows, const Row *wrong)
     return wrong;
 }
 
-static Fault wrong_rows(const AllSparseSteps *all, const Rows *rows, const Row *wrong,
-                        const Run **run)
+// `wrong` is the first row that is not the mean.
+static bool report_wrong(const Runs *runs, const Rows *steps, const Rows *rows, const Row *wrong,
+                         Report *report)
 {
-    *run = wrong->run;
-    const Diagnosis *diagnosis = known_mistake(all);
-    if (diagnosis)
-        return (Fault){diagnosis, evidence_of(wrong)};
-    Fault fault = cut_short_fault(all, run);
-    if (fault.diagnosis)
-        return fault;
-    wrong = most_telling(rows, wrong);
-    return (Fault){contributors(wrong) == 0 ? &d_other_rows_changed : &d_rows_wrong,
-                   evidence_of(wrong)};
+    // One rank alone can't tell one mistake from another.
+    const Diagnosis *diagnosis = diagnosis_of_taken(known, rows_of(steps, 2));
+    if (!diagnosis) {
+        EACH_ROW (step, steps)
+            for (int r = 0; r < step->ranks; r++)
+                if (!report_fault(report, runs, step->run, ROWS,
+                                  cut_short_fault((Cell){step, r, 0})))
+                    return false;
+        wrong = most_telling(rows, wrong);
+        diagnosis = contributors(wrong) == 0 ? &d_other_rows_changed : &d_rows_wrong;
+    }
+    return report_failure(report, ROWS, diagnosis,
+                          evidence_in(runs, wrong->run, evidence_of(wrong)));
 }
 
-bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *report)
+bool judge_sparse_rows(const Runs *runs, const Rows *steps, Report *report)
 {
-    Rows rows = rows_of(all, 1);
+    Rows rows = rows_of(steps, 1);
     const Row *wrong = first_unexplained(&mean, &rows);
-    const Run *run = NULL;
-    Fault fault = wrong ? wrong_rows(all, &rows, wrong, &run) : NO_FAULT;
+    bool ok = wrong ? report_wrong(runs, steps, &rows, wrong, report) : report_ok(report, ROWS);
     free(rows.items);
-    return report_fault(report, runs, run, ROWS, fault) && report_ok(report, ROWS);
+    return ok;
 }

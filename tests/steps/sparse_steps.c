@@ -146,6 +146,11 @@ SparseSteps sparse_steps(const Run *run)
     return steps;
 }
 
+const SparseStep *sparse_step(const Row *row)
+{
+    return &((const SparseSteps *)row->of)->items[row->at];
+}
+
 void sparse_steps_free(SparseSteps *steps)
 {
     for (int i = 0; i < steps->count; i++) {

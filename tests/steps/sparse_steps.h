@@ -5,7 +5,7 @@
 #ifndef HVDLAB_STEPS_SPARSE_STEPS_H
 #define HVDLAB_STEPS_SPARSE_STEPS_H
 
-#include "judge.h"
+#include "hypotheses.h"
 
 #define ROWS "every rank applies, to each row of the table, the mean of all ranks' gradients"
 
@@ -31,11 +31,6 @@ typedef struct {
     int dimension, table_rows;
 } SparseSteps;
 
-typedef struct {
-    SparseSteps *items;
-    int count;
-} AllSparseSteps;
-
 // Of a run, as many as all ranks made; the caller frees them by sparse_steps_free.
 SparseSteps sparse_steps(const Run *run);
 void sparse_steps_free(SparseSteps *steps);
@@ -43,7 +38,10 @@ void sparse_steps_free(SparseSteps *steps);
 // The place of a row in the step; -1: it is not there.
 int row_in(const SparseStep *step, int number);
 
+// Of a step's Row: Row.of are the SparseSteps, Row.at is the step's number.
+const SparseStep *sparse_step(const Row *row);
+
 // Reports whether every rank applies the mean to each row (sparse_rows.c).
-bool judge_sparse_rows(const Runs *runs, const AllSparseSteps *all, Report *report);
+bool judge_sparse_rows(const Runs *runs, const Rows *steps, Report *report);
 
 #endif
