@@ -29,8 +29,8 @@ typedef struct {
 typedef struct {
     const Run *run;
     double limit;
-    double
-        first_scaled; // the first norm that was scaled down, in any run; NaN: none (judge_clip.c)
+    // The first norm that was scaled down, in any run; NaN: none (judge_clip.c).
+    double first_scaled;
     ClippedUpdate *of[MAX_RANKS];
     int count; // of updates to judge: made by all ranks, and finite, except the first
 } ClippedUpdates;

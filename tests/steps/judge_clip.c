@@ -71,14 +71,9 @@ static double of_mean(Cell cell, double applied)
 FORMULA(norm_of_mean, of_mean(cell, norm_of(applied_by(cell))))
 
 // What a rank may have multiplied by.
-static double clipped_at(double limit, double norm)
-{
-    return norm > limit ? limit / norm : 1;
-}
-
 static double clipped(Cell cell, double norm)
 {
-    return clipped_at(limit_of(cell.row), norm);
+    return norm > limit_of(cell.row) ? limit_of(cell.row) / norm : 1;
 }
 
 FORMULA(right_factor, clipped(cell, norm_of_mean(cell)))
@@ -120,8 +115,7 @@ static double square_compared(Cell cell)
     return norm * norm > limit_of(cell.row) ? limit_of(cell.row) / norm : 1;
 }
 
-FORMULA(by_mean_square,
-        clipped_at(limit_of(cell.row) * sqrt(applied_by(cell)->length), norm_of_mean(cell)))
+FORMULA(by_mean_square, clipped(cell, norm_of_mean(cell) / sqrt(applied_by(cell)->length)))
 
 static double by_added_variables(Cell cell)
 {
@@ -136,8 +130,12 @@ FORMULA(by_largest_value, clipped(cell, of_mean(cell, applied_by(cell)->largest)
 
 // A limit that stands in the program: the norm of what is applied where the first gradient is scaled
 // down.
-FORMULA(at_fixed_limit,
-        clipped_at(((const ClippedUpdates *)cell.row->of)->first_scaled, norm_of_mean(cell)))
+static double at_fixed_limit(Cell cell)
+{
+    const ClippedUpdates *updates = cell.row->of;
+    return clipped(cell, norm_of_mean(cell) * updates->limit / updates->first_scaled);
+}
+
 FORMULA(on_the_root, cell.rank == 0 ? right_factor(cell) : 1)
 
 static const Hypothesis right = {right_factor, NULL, .by_ranks = 0};
