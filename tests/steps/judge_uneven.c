@@ -205,13 +205,13 @@ static const ItemProperty counts[] = {{EPOCHS, epochs_fault, NULL},
                                       {ONCE, images_fault, EPOCHS},
                                       {UPDATES, count_fault, ONCE},
                                       {0}},
-                          weights[] = {
+                          equal[] = {
                               {START, start_fault, NULL}, {WEIGHTS, weights_fault, START}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
     if (judge_items(runs, uneven_in, counts, report) && judge_mean_of_working(runs, report))
-        judge_items(runs, uneven_in, weights, report);
+        judge_items(runs, uneven_in, equal, report);
 }
 
 // ---- Runs that don't come to their end.
