@@ -159,8 +159,8 @@ static Fault cut_short_fault(Cell cell)
     if (cell.row->ranks == 1 || gathered <= 0 || gathered >= values)
         return NO_FAULT;
     return fault_with(&d_rows_cut_short,
-                      "in step %d rank %d sent %.0f bytes of %d rows; their values alone are %.0f "
-                      "bytes",
+                      "in step %d rank %d sent %.0f bytes of %d rows; their values alone are "
+                      "%.0f bytes",
                       cell.row->at + 1, cell.rank, gathered, step->named[cell.rank], values);
 }
 
