@@ -1,10 +1,11 @@
-// Reads messages and their headers from bytes that the caller has received.
+// Reads messages and their headers.
 
 #include "comm/message.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
+#include "comm/tcp.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers travel as they lie in memory");
 
@@ -55,6 +56,20 @@ MessageState message_take(MessageReader *reader, size_t count)
     if (!had_header)
         return read_header(reader);
     return reader->have == MESSAGE_HEADER + reader->length ? MESSAGE_WHOLE : MESSAGE_PART;
+}
+
+MessageState message_receive(MessageReader *reader, int socket)
+{
+    for (;;) {
+        size_t room;
+        unsigned char *space = message_space(reader, &room);
+        long count = tcp_receive(socket, space, room);
+        if (count <= 0)
+            return count < 0 ? MESSAGE_ENDED : MESSAGE_PART;
+        MessageState state = message_take(reader, (size_t)count);
+        if (state != MESSAGE_PART)
+            return state;
+    }
 }
 
 void message_next(MessageReader *reader)

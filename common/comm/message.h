@@ -34,6 +34,7 @@ typedef enum {
     MESSAGE_WHOLE,   // kind, length and body are one; message_next() makes way for another
     MESSAGE_FOREIGN, // this is no message
     MESSAGE_REFUSED, // the rule says no
+    MESSAGE_ENDED,   // the connection is at its end
 } MessageState;
 
 // Where the next bytes of the stream belong, and how many at most: at least one, while the message
@@ -42,6 +43,10 @@ unsigned char *message_space(MessageReader *reader, size_t *room);
 
 // So many have been put there. After a message that is foreign or refused the stream is worthless.
 MessageState message_take(MessageReader *reader, size_t count);
+
+// Takes what has arrived on a connection, up to the end of a message, and does not wait.
+// MESSAGE_PART: nothing more has arrived.
+MessageState message_receive(MessageReader *reader, int socket);
 
 // Forgets a whole message and keeps its memory for the next one.
 void message_next(MessageReader *reader);

@@ -216,19 +216,13 @@ static bool take(Connection *connection, double now)
 // False at the end of the connection.
 static bool receive(Connection *connection, double now)
 {
-    for (;;) {
-        size_t room;
-        unsigned char *space = message_space(&connection->reader, &room);
-        long count = tcp_receive(connection->socket, space, room);
-        if (count <= 0)
-            return count == 0;
-        MessageState state = message_take(&connection->reader, (size_t)count);
-        if (state == MESSAGE_PART)
-            continue;
-        if (state != MESSAGE_WHOLE || !take(connection, now))
+    MessageState state;
+    while ((state = message_receive(&connection->reader, connection->socket)) == MESSAGE_WHOLE) {
+        if (!take(connection, now))
             return false;
         message_next(&connection->reader);
     }
+    return state == MESSAGE_PART;
 }
 
 static void lose(Connection *connection, double now)

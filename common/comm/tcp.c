@@ -208,24 +208,16 @@ void tcp_send_whole(int socket, const void *bytes, size_t count)
         tcp_send(socket, bytes, count);
 }
 
-void tcp_send_before(int socket, const void *bytes, size_t count, double deadline)
+void tcp_send_last(int socket, const void *bytes, size_t count, double deadline)
 {
-    const unsigned char *at = bytes;
-    while (count > 0 && seconds_now() < deadline) {
-        long sent = tcp_send(socket, at, count);
-        if (sent < 0)
-            return;
-        at += sent;
-        count -= (size_t)sent;
+    const unsigned char *at = bytes, *end = at + count;
+    for (long sent = 0; at < end && sent >= 0 && seconds_now() < deadline;) {
+        sent = tcp_send(socket, at, (size_t)(end - at));
+        at += sent > 0 ? sent : 0;
         if (sent == 0)
             poll(&(struct pollfd){.fd = socket, .events = POLLOUT}, 1, 50);
     }
-}
-
-// Closing a connection with unread bytes would discard sent bytes, too.
-void tcp_part(int socket, double deadline)
-{
-    char unread[4096];
+    char unread[4096]; // closing a connection with unread bytes would discard sent bytes, too
     shutdown(socket, SHUT_WR);
     while (seconds_now() < deadline && tcp_receive(socket, unread, sizeof unread) >= 0)
         poll(&(struct pollfd){.fd = socket, .events = POLLIN}, 1, 50);

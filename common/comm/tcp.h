@@ -38,10 +38,8 @@ long tcp_send(int socket, const void *bytes, size_t count);
 // before, else none of them. Acknowledged bytes may not have been received by the program there.
 void tcp_send_whole(int socket, const void *bytes, size_t count);
 
-// Last words, which wait, until seconds_now() is the deadline at most: sends these bytes, as far as
-// that is possible; and says that nothing more will come, and waits until the other one has seen
-// it.
-void tcp_send_before(int socket, const void *bytes, size_t count, double deadline);
-void tcp_part(int socket, double deadline);
+// Sends these last bytes, and waits until the other end has seen that nothing more will come; until
+// the deadline (seconds_now()) at most.
+void tcp_send_last(int socket, const void *bytes, size_t count, double deadline);
 
 #endif

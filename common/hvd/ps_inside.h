@@ -42,8 +42,9 @@ typedef struct {
 typedef struct {
     Role role;
     char word[PS_WORD];
-    TcpAddress *servers;       // owned
-    double say_after, give_up; // seconds of waiting for others at the beginning
+    TcpAddress *servers; // owned
+    // Of waiting for others: seconds_now(); seconds until the next warning, 0: none; and at most.
+    double begin, warning, most;
 } PsJob;
 
 // From the environment. Exits with an error message where it makes no sense, or where the role is
@@ -57,18 +58,33 @@ Share ps_part(const Parameters *parameters, int server, int servers);
 // Bytes of a message with a part of the weights, behind its header.
 size_t ps_part_bytes(const Share *part);
 
-// A worker's first message to that server.
-PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server);
-
 // "server 1 (127.0.0.1:7002)"; valid until the next call.
 const char *ps_server_name(const PsJob *job, int server);
 
-// Which processes have not come yet, while this one waits for them.
+// One end of a connection between a server and a worker (ps_link.c). Zeroed at first, except the
+// socket and the reader's rule.
 typedef struct {
-    double begin, next; // when to speak the next time
-} PsWaiting;
-PsWaiting ps_waiting(const PsJob *job);
-// Prints the warning when it is due, and exits when the time is over; `who` is "worker 2", say.
-void ps_wait_for(PsWaiting *waiting, const PsJob *job, const char *who, const char *why);
+    int socket; // -1: closed
+    MessageReader reader;
+    unsigned char *pending;   // bytes to be sent; owned
+    size_t count, sent, room; // of them
+} PsLink;
+
+static inline bool ps_is_sending(const PsLink *link)
+{
+    return link->sent < link->count;
+}
+
+// Adds a message behind the pending ones. Returns where the caller puts its payload; then ps_send.
+unsigned char *ps_add(PsLink *link, PsMessage kind, size_t length);
+// Sends what the connection takes just now; false: it is at its end.
+bool ps_send(PsLink *link);
+// Tells the other end, until the deadline (seconds_now()) at most, that a server is gone.
+void ps_tell_lost(PsLink *link, uint32_t gone, double deadline);
+void ps_link_free(PsLink *link); // and closes it
+
+// While this process waits for another to come: prints the warning when it is due, and exits when
+// the time is over; `who` is "worker 2", say.
+void ps_wait_for(PsJob *job, const char *who, const char *why);
 
 #endif

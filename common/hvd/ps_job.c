@@ -2,7 +2,6 @@
 
 #include "hvd/ps_inside.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +84,9 @@ static void read_word(char word[PS_WORD])
 PsJob ps_job(const char *caller, RoleKind kind)
 {
     PsJob job = {.role = need_role(),
-                 .say_after = setting_seconds(HVD_STALL_SECONDS),
-                 .give_up = setting_seconds(HVD_START_SECONDS)};
+                 .begin = seconds_now(),
+                 .warning = setting_seconds(HVD_STALL_SECONDS),
+                 .most = setting_seconds(HVD_START_SECONDS)};
     if (job.role.kind != kind)
         die("%s: this process is %s %d (HVD_ROLE)", caller, role_name(job.role.kind),
             job.role.number);
@@ -109,18 +109,6 @@ const char *ps_server_name(const PsJob *job, int server)
     return name;
 }
 
-PsHello ps_hello(const PsJob *job, const Parameters *parameters, int server)
-{
-    PsHello hello = {.worker = (uint32_t)job->role.number,
-                     .workers = (uint32_t)job->role.workers,
-                     .server = (uint32_t)server,
-                     .servers = (uint32_t)job->role.servers,
-                     .layout = parameters->layout,
-                     .length = parameters->length};
-    memcpy(hello.word, job->word, PS_WORD);
-    return hello;
-}
-
 // ---- The parts.
 
 // An optimizer's work is separate for each value, so any offset would do; multiples of a vector are
@@ -137,22 +125,16 @@ size_t ps_part_bytes(const Share *part)
 
 // ---- Waiting at the beginning.
 
-PsWaiting ps_waiting(const PsJob *job)
+void ps_wait_for(PsJob *job, const char *who, const char *why)
 {
-    double now = seconds_now();
-    return (PsWaiting){now, now + job->say_after};
-}
-
-void ps_wait_for(PsWaiting *waiting, const PsJob *job, const char *who, const char *why)
-{
-    double now = seconds_now();
-    if (now - waiting->begin > job->give_up)
-        die("%s has not come within %g seconds (HVD_START_SECONDS)%s%s", who, job->give_up,
-            *why ? ": " : "", why);
-    if (job->say_after > 0 && now > waiting->next) {
+    double waited = seconds_now() - job->begin;
+    const char *colon = *why ? ": " : "";
+    if (waited > job->most)
+        die("%s has not come within %g seconds (HVD_START_SECONDS)%s%s", who, job->most, colon,
+            why);
+    if (job->warning > 0 && waited > job->warning) {
         fprintf(stderr, "%s: %s %d: waiting for %s for %.0f seconds now%s%s\n", program_name(),
-                role_name(job->role.kind), job->role.number, who, now - waiting->begin,
-                *why ? ": " : "", why);
-        waiting->next = waiting->begin + 2 * (now - waiting->begin);
+                role_name(job->role.kind), job->role.number, who, waited, colon, why);
+        job->warning = 2 * waited;
     }
 }

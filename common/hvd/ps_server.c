@@ -22,15 +22,12 @@ enum { MAX_UNKNOWN = 16, MAX_WARNINGS = 5, NOBODY = -1 };
 
 // A connection: an unknown client's until it has sent a valid PS_HELLO.
 typedef struct {
-    int socket; // -1: closed
+    PsLink link;
     int worker; // NOBODY: an unknown client
     char from[64];
     double since;
-    MessageReader reader;
-    bool whole;             // the reader has a message
-    unsigned char *pending; // bytes that are to be sent; owned, with room for weights
-    size_t pending_count, pending_sent;
-    PsServer *server;
+    bool whole; // the reader has a message
+    const PsServer *server;
 } Peer;
 
 typedef enum { AWAITED, HERE, LOST, LEFT } Presence;
@@ -46,7 +43,7 @@ typedef struct {
     Presence presence; // LOST: and the program does not know it yet
     Peer *peer;        // NULL: it is not here
     bool asked;        // its pull is not answered
-    int64_t pulls, pushes;
+    bool has_pushed;
 } Seat;
 
 struct PsServer {
@@ -57,12 +54,13 @@ struct PsServer {
     Parameters own; // the part, as the optimizer sees it
     Segment *segments;
     int listener;
-    Peer **peers;
-    int peer_count, next_peer;
-    Peer *served; // whose gradients lie with the program
-    Seat *seats;  // of the workers
+    Peer *peers; // places for the workers, and for unknown clients
+    int places, next_place;
+    struct pollfd *polled; // the peers, then the listener
+    Peer *served;          // whose gradients lie with the program
+    Seat *seats;           // of the workers
     int warnings;
-    int64_t version;
+    int64_t pulls, pushes, version;
     int64_t *stale; // stale[n]: pushes with n updates since their pull
     int stale_count;
     Together together;
@@ -70,25 +68,18 @@ struct PsServer {
 
 // ---- Connections.
 
-// Unknown clients must not fill the log.
-static bool may_warn(PsServer *server)
-{
-    if (server->warnings++ == MAX_WARNINGS)
-        warn("server %d: nothing more is said of refused connections", server->job.role.number);
-    return server->warnings <= MAX_WARNINGS;
-}
-
 static bool may_come(const void *who, uint32_t kind, uint64_t length)
 {
     const Peer *peer = who;
     const PsServer *server = peer->server;
     if (peer->worker == NOBODY)
         return kind == PS_HELLO && length == sizeof(PsHello);
-    if (server->seats[peer->worker].presence == AWAITED && kind != PS_FAILED)
+    const Seat *seat = &server->seats[peer->worker];
+    if (seat->presence == AWAITED && kind != PS_FAILED)
         return false; // before PS_WELCOME
     switch (kind) {
     case PS_ASKS:
-        return length == 0 && !server->seats[peer->worker].asked;
+        return length == 0 && !seat->asked;
     case PS_FINISHED:
         return length == 0;
     case PS_GRADIENTS:
@@ -100,26 +91,16 @@ static bool may_come(const void *who, uint32_t kind, uint64_t length)
     }
 }
 
-static void add_peer(PsServer *server, int socket, const char *from)
+static bool is_unknown(const Peer *peer)
 {
-    Peer *peer = allocate(1, sizeof *peer);
-    *peer = (Peer){.socket = socket,
-                   .worker = NOBODY,
-                   .since = seconds_now(),
-                   .server = server,
-                   .reader = {.may_come = may_come, .who = peer}};
-    snprintf(peer->from, sizeof peer->from, "%s", from);
-    server->peers = enlarge(server->peers, (size_t)server->peer_count + 1, sizeof *server->peers);
-    server->peers[server->peer_count++] = peer;
+    return peer->link.socket >= 0 && peer->worker == NOBODY;
 }
 
-// forget_closed_peers frees its memory, when it is no longer in use.
+// Its memory, in which gradients may lie with the program, is freed when another takes its place.
 static void close_peer(PsServer *server, Peer *peer)
 {
-    if (peer->socket < 0)
-        return;
-    close(peer->socket);
-    peer->socket = -1;
+    close(peer->link.socket);
+    peer->link.socket = -1;
     peer->whole = false;
     if (peer->worker == NOBODY)
         return;
@@ -130,79 +111,71 @@ static void close_peer(PsServer *server, Peer *peer)
         seat->presence = LOST;
 }
 
-static void free_peer(Peer *peer)
-{
-    if (peer->socket >= 0)
-        close(peer->socket);
-    message_reader_free(&peer->reader);
-    free(peer->pending);
-    free(peer);
-}
-
-static void forget_closed_peers(PsServer *server)
-{
-    int kept = 0;
-    for (int i = 0; i < server->peer_count; i++)
-        if (server->peers[i]->socket < 0)
-            free_peer(server->peers[i]);
-        else
-            server->peers[kept++] = server->peers[i];
-    server->peer_count = kept;
-}
-
 static void send_pending(PsServer *server, Peer *peer)
 {
-    while (peer->socket >= 0 && peer->pending_sent < peer->pending_count) {
-        long sent = tcp_send(peer->socket, peer->pending + peer->pending_sent,
-                             peer->pending_count - peer->pending_sent);
-        if (sent == 0)
-            return;
-        if (sent < 0)
-            close_peer(server, peer);
-        else
-            peer->pending_sent += (size_t)sent;
-    }
+    if (!ps_send(&peer->link))
+        close_peer(server, peer);
 }
 
-// Reserves room for a message after the pending ones; the caller fills in its payload and calls
-// send_pending.
-static unsigned char *add_message(Peer *peer, PsMessage kind, size_t length)
+// Unknown clients must not fill the log.
+static void turn_away(PsServer *server, Peer *peer, const char *what, const char *reason)
 {
-    if (peer->pending_sent == peer->pending_count)
-        peer->pending_sent = peer->pending_count = 0;
-    peer->pending = enlarge(peer->pending, peer->pending_count + MESSAGE_HEADER + length, 1);
-    unsigned char *message = peer->pending + peer->pending_count;
-    message_header(message, kind, length);
-    peer->pending_count += MESSAGE_HEADER + length;
-    return message + MESSAGE_HEADER;
+    int number = server->job.role.number;
+    if (++server->warnings <= MAX_WARNINGS)
+        warn("server %d: a connection from %s %s%s", number, peer->from, what, reason);
+    else if (server->warnings == MAX_WARNINGS + 1)
+        warn("server %d: nothing more is said of refused connections", number);
+    close_peer(server, peer);
 }
 
 static void refuse(PsServer *server, Peer *peer, const char *reason)
 {
-    if (may_warn(server))
-        warn("server %d: a connection from %s is refused: %s", server->job.role.number, peer->from,
-             reason);
     size_t length = strlen(reason);
-    memcpy(add_message(peer, PS_REFUSED, length), reason, length);
-    send_pending(server, peer);
-    close_peer(server, peer);
+    memcpy(ps_add(&peer->link, PS_REFUSED, length), reason, length);
+    ps_send(&peer->link);
+    turn_away(server, peer, "is refused: ", reason);
 }
 
-// Closes unknown clients whose time is over, or that are too many. A worker is an unknown client
-// until its PS_HELLO.
-static void drop_unknown(PsServer *server)
+static void close_silent(PsServer *server, Peer *peer)
 {
-    int unknown = 0, most = MAX_UNKNOWN + server->job.role.workers;
-    for (int i = server->peer_count - 1; i >= 0; i--) {
-        Peer *peer = server->peers[i];
-        if (peer->worker != NOBODY || peer->socket < 0)
-            continue;
-        if (++unknown > most || seconds_now() - peer->since > HELLO_SECONDS) {
-            if (may_warn(server))
-                warn("server %d: a connection from %s has not said who it is and is closed",
-                     server->job.role.number, peer->from);
-            close_peer(server, peer);
-        }
+    turn_away(server, peer, "has not said who it is", " and is closed");
+}
+
+static void drop_silent(PsServer *server)
+{
+    for (int i = 0; i < server->places; i++) {
+        Peer *peer = &server->peers[i];
+        if (is_unknown(peer) && seconds_now() - peer->since > HELLO_SECONDS)
+            close_silent(server, peer);
+    }
+}
+
+// A free place, or that of the client that has kept silent for longest.
+static Peer *place_for_another(PsServer *server)
+{
+    Peer *oldest = NULL;
+    for (int i = 0; i < server->places; i++) {
+        Peer *peer = &server->peers[i];
+        if (peer->link.socket < 0)
+            return peer;
+        if (is_unknown(peer) && (!oldest || peer->since < oldest->since))
+            oldest = peer;
+    }
+    close_silent(server, oldest); // more places than workers
+    return oldest;
+}
+
+static void accept_peers(PsServer *server)
+{
+    char from[sizeof((Peer *)0)->from];
+    for (int socket; (socket = tcp_accept(server->listener, from)) >= 0;) {
+        Peer *peer = place_for_another(server);
+        ps_link_free(&peer->link);
+        *peer = (Peer){.link = {.socket = socket, .reader = {.may_come = may_come, .who = peer}},
+                       .worker = NOBODY,
+                       .since = seconds_now(),
+                       .server = server};
+        memcpy(peer->from, from, sizeof from);
     }
 }
 
@@ -232,99 +205,73 @@ static const char *objection(const PsServer *server, const PsHello *hello)
 static void admit(PsServer *server, Peer *peer)
 {
     PsHello hello;
-    memcpy(&hello, peer->reader.body, sizeof hello);
+    memcpy(&hello, peer->link.reader.body, sizeof hello);
     const char *why_not = objection(server, &hello);
-    message_next(&peer->reader);
-    peer->whole = false;
     if (why_not) {
         refuse(server, peer, why_not);
         return;
     }
+    message_next(&peer->link.reader);
     peer->worker = (int)hello.worker;
     server->seats[hello.worker].peer = peer;
 }
 
-_Noreturn static void server_is_gone(PsServer *server, uint32_t gone, int worker)
-{
-    double deadline = seconds_now() + PARTNERS_WAIT;
-    for (int i = 0; i < server->peer_count; i++) {
-        Peer *peer = server->peers[i];
-        if (peer->worker == NOBODY || peer->socket < 0)
-            continue;
-        memcpy(add_message(peer, PS_FAILED, sizeof gone), &gone, sizeof gone);
-        tcp_send_before(peer->socket, peer->pending + peer->pending_sent,
-                        peer->pending_count - peer->pending_sent, deadline);
-        tcp_part(peer->socket, deadline);
-    }
-    die("%s is gone, says worker %d", ps_server_name(&server->job, (int)gone), worker);
-}
-
 // A worker that knows of a lost server says so at any time.
-static void heed_failure(PsServer *server, const Peer *peer)
+static _Noreturn void end_after_failure(PsServer *server, const Peer *from)
 {
-    if (peer->reader.kind != PS_FAILED)
-        return;
     uint32_t gone;
-    memcpy(&gone, peer->reader.body, sizeof gone);
-    server_is_gone(server, gone < (uint32_t)server->job.role.servers ? gone : 0, peer->worker);
+    memcpy(&gone, from->link.reader.body, sizeof gone);
+    gone = gone < (uint32_t)server->job.role.servers ? gone : 0;
+    double deadline = seconds_now() + PARTNERS_WAIT;
+    for (int w = 0; w < server->job.role.workers; w++)
+        if (server->seats[w].peer)
+            ps_tell_lost(&server->seats[w].peer->link, gone, deadline);
+    die("%s is gone, says worker %d", ps_server_name(&server->job, (int)gone), from->worker);
 }
 
 // ---- What comes.
 
 static void receive(PsServer *server, Peer *peer)
 {
-    while (peer->socket >= 0 && !peer->whole) {
-        size_t room;
-        unsigned char *space = message_space(&peer->reader, &room);
-        long count = tcp_receive(peer->socket, space, room);
-        if (count == 0)
+    while (peer->link.socket >= 0 && !peer->whole) {
+        MessageState state = message_receive(&peer->link.reader, peer->link.socket);
+        if (state == MESSAGE_PART)
             return;
-        MessageState state = count < 0 ? MESSAGE_PART : message_take(&peer->reader, (size_t)count);
-        if (state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {
-            if (may_warn(server))
-                warn("server %d: a connection from %s sends what does not belong here, and "
-                     "is closed",
-                     server->job.role.number, peer->from);
-        }
-        if (count < 0 || state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED) {
+        if (state == MESSAGE_ENDED)
             close_peer(server, peer);
-            return;
-        }
-        peer->whole = state == MESSAGE_WHOLE;
-        if (peer->whole && peer->worker == NOBODY)
+        else if (state != MESSAGE_WHOLE)
+            turn_away(server, peer, "sends what does not belong here", ", and is closed");
+        else if (peer->worker == NOBODY)
             admit(server, peer);
+        else if (peer->link.reader.kind == PS_FAILED)
+            end_after_failure(server, peer);
+        else
+            peer->whole = true;
     }
 }
 
 // Waits for events, and handles them.
 static void wait_for_peers(PsServer *server, int milliseconds)
 {
-    forget_closed_peers(server);
-    int count = server->peer_count;
-    struct pollfd *polled = allocate((size_t)count + 1, sizeof *polled);
+    int count = server->places;
+    struct pollfd *polled = server->polled;
     for (int i = 0; i < count; i++) {
-        const Peer *peer = server->peers[i];
-        short wants_room = peer->pending_sent < peer->pending_count ? POLLOUT : 0;
-        polled[i] = (struct pollfd){.fd = peer->socket,
+        const Peer *peer = &server->peers[i];
+        short wants_room = ps_is_sending(&peer->link) ? POLLOUT : 0;
+        polled[i] = (struct pollfd){.fd = peer->link.socket,
                                     .events = (short)((peer->whole ? 0 : POLLIN) | wants_room)};
     }
     polled[count] = (struct pollfd){.fd = server->listener, .events = POLLIN};
     int ready = poll(polled, (nfds_t)count + 1, milliseconds);
     for (int i = 0; ready > 0 && i < count; i++) {
         if (polled[i].revents & POLLOUT)
-            send_pending(server, server->peers[i]);
+            send_pending(server, &server->peers[i]);
         if (polled[i].revents & ~POLLOUT)
-            receive(server, server->peers[i]);
+            receive(server, &server->peers[i]);
     }
-    char from[64];
-    int socket;
     if (ready > 0 && polled[count].revents)
-        while ((socket = tcp_accept(server->listener, from)) >= 0) {
-            add_peer(server, socket, from);
-            drop_unknown(server);
-        }
-    free(polled);
-    drop_unknown(server);
+        accept_peers(server);
+    drop_silent(server);
 }
 
 // ---- The beginning.
@@ -339,21 +286,17 @@ static int first_absent(const PsServer *server)
 
 static void wait_for_workers(PsServer *server)
 {
-    PsWaiting waiting = ps_waiting(&server->job);
     for (int absent; (absent = first_absent(server)) != NOBODY;) {
         wait_for_peers(server, 200);
-        for (int w = 0; w < server->job.role.workers; w++)
-            if (server->seats[w].peer && server->seats[w].peer->whole)
-                heed_failure(server, server->seats[w].peer);
         char who[32];
         snprintf(who, sizeof who, "worker %d", absent);
         if (!server->seats[absent].peer)
-            ps_wait_for(&waiting, &server->job, who, "");
+            ps_wait_for(&server->job, who, "");
     }
     for (int w = 0; w < server->job.role.workers; w++) {
         Seat *seat = &server->seats[w];
         seat->presence = HERE;
-        add_message(seat->peer, PS_WELCOME, 0);
+        ps_add(&seat->peer->link, PS_WELCOME, 0);
         send_pending(server, seat->peer);
     }
 }
@@ -395,6 +338,17 @@ static void drop_optimizer_state(const PsServer *server)
     optimizer->iterations = 0;
 }
 
+static void make_places(PsServer *server)
+{
+    int workers = server->job.role.workers;
+    server->places = workers + MAX_UNKNOWN;
+    server->seats = allocate((size_t)workers, sizeof *server->seats);
+    server->peers = allocate((size_t)server->places, sizeof *server->peers);
+    server->polled = allocate((size_t)server->places + 1, sizeof *server->polled);
+    for (int i = 0; i < server->places; i++)
+        server->peers[i].link.socket = -1;
+}
+
 PsServer *ps_server_start(Model *model)
 {
     model_check_compiled(model, "ps_server_start");
@@ -403,7 +357,7 @@ PsServer *ps_server_start(Model *model)
     server->model = model;
     server->parameters = model_parameters(model);
     drop_optimizer_state(server);
-    server->seats = allocate((size_t)server->job.role.workers, sizeof *server->seats);
+    make_places(server);
     take_part(server);
     const char *why = "";
     server->listener = tcp_listen(&server->job.servers[server->job.role.number], &why);
@@ -457,8 +411,10 @@ static void count_push(PsServer *server, Seat *seat)
     Together *together = &server->together;
     if (together->from > 0 && together->until <= 0)
         together->pushes++;
-    if (seat->pushes++ == 0 && ++together->begun == server->job.role.workers)
+    if (!seat->has_pushed && ++together->begun == server->job.role.workers)
         together->from = seconds_now();
+    seat->has_pushed = true;
+    server->pushes++;
 }
 
 static void leave(PsServer *server, int worker)
@@ -468,26 +424,27 @@ static void leave(PsServer *server, int worker)
         server->together.until = seconds_now();
 }
 
-static const char *kind_name(PsKind kind)
-{
-    static const char *const names[] = {"pull", "push", "done", "lost"};
-    return names[kind];
-}
-
-static double fingerprint_of(const PsServer *server, const float *gradients)
+static void take_gradients(const PsServer *server, const float *gradients)
 {
     const Parameters *own = &server->own;
     backend_of(own->device)
         ->write(own->device, own->gradients, gradients, own->length * sizeof *gradients);
-    return arena_fingerprint(own->device, server->parameters->gradients, server->part.begin,
+}
+
+static double gradients_fingerprint(const PsServer *server)
+{
+    return arena_fingerprint(server->own.device, server->parameters->gradients, server->part.begin,
                              server->part.count);
 }
 
 static void trace_request(const PsServer *server, const PsRequest *request)
 {
-    trace("ps_request", TEXT("kind", kind_name(request->kind)), NUMBER("worker", request->worker),
+    static const char *const kinds[] = {"pull", "push", "done", "lost"};
+    if (request->gradients)
+        take_gradients(server, request->gradients);
+    trace("ps_request", TEXT("kind", kinds[request->kind]), NUMBER("worker", request->worker),
           NUMBER("version", request->version),
-          NUMBER("value", request->gradients ? fingerprint_of(server, request->gradients) : 0));
+          NUMBER("value", request->gradients ? gradients_fingerprint(server) : 0));
 }
 
 // The peer's complete message, in the program's form.
@@ -495,26 +452,23 @@ static PsRequest take_request(PsServer *server, Peer *peer)
 {
     Seat *seat = &server->seats[peer->worker];
     PsRequest request = {.worker = peer->worker};
-    switch (peer->reader.kind) {
+    const MessageReader *message = &peer->link.reader;
+    switch (message->kind) {
     case PS_ASKS:
         request.kind = PS_PULL;
         seat->asked = true;
-        seat->pulls++;
+        server->pulls++;
         break;
     case PS_GRADIENTS:
         request.kind = PS_PUSH;
-        memcpy(&request.version, peer->reader.body, sizeof request.version);
-        request.gradients =
-            (const float *)(const void *)(peer->reader.body + sizeof request.version);
+        memcpy(&request.version, message->body, sizeof request.version);
+        request.gradients = (const float *)(const void *)(message->body + sizeof request.version);
         count_push(server, seat);
         count_staleness(server, server->version - request.version);
         break;
-    case PS_FINISHED:
+    default: // PS_FINISHED: may_come and receive let nothing else through
         request.kind = PS_DONE;
         leave(server, peer->worker);
-        break;
-    default: // may_come lets nothing else through
-        heed_failure(server, peer);
     }
     server->served = peer;
     return request;
@@ -536,12 +490,12 @@ static bool find_lost(PsServer *server, PsRequest *request)
 // Round robin, so that no worker is served twice before another is served once.
 static bool find_request(PsServer *server, PsRequest *request)
 {
-    for (int i = 0; i < server->peer_count; i++) {
-        int place = (server->next_peer + i) % server->peer_count;
-        if (!server->peers[place]->whole)
+    for (int i = 0; i < server->places; i++) {
+        int place = (server->next_place + i) % server->places;
+        if (!server->peers[place].whole)
             continue;
-        server->next_peer = place + 1;
-        *request = take_request(server, server->peers[place]);
+        server->next_place = place + 1;
+        *request = take_request(server, &server->peers[place]);
         return true;
     }
     return find_lost(server, request);
@@ -562,7 +516,7 @@ PsRequest ps_next(PsServer *server)
         die("ps_next: all workers have left, so there is nothing to wait for");
     if (server->served) {
         server->served->whole = false;
-        message_next(&server->served->reader);
+        message_next(&server->served->link.reader);
         server->served = NULL;
     }
     PsRequest request;
@@ -585,7 +539,7 @@ void ps_send_weights(PsServer *server, int worker)
     if (!seat->asked)
         die("ps_send_weights: worker %d has not asked for weights since it got some", worker);
     seat->asked = false;
-    unsigned char *to = add_message(seat->peer, PS_WEIGHTS, ps_part_bytes(&server->part));
+    unsigned char *to = ps_add(&seat->peer->link, PS_WEIGHTS, ps_part_bytes(&server->part));
     memcpy(to, &server->version, sizeof server->version);
     backend_of(server->own.device)
         ->read(server->own.device, (float *)(void *)(to + sizeof server->version),
@@ -602,10 +556,8 @@ void ps_apply(PsServer *server, const float *gradients)
         die("ps_apply: there are no gradients (NULL): a request that is no PS_PUSH has none");
     Parameters *own = &server->own;
     Optimizer *optimizer = model_optimizer(server->model);
-    double value = trace_on() ? fingerprint_of(server, gradients) : 0;
-    if (!trace_on())
-        backend_of(own->device)
-            ->write(own->device, own->gradients, gradients, own->length * sizeof *gradients);
+    take_gradients(server, gradients);
+    double value = trace_on() ? gradients_fingerprint(server) : 0;
     if (own->length > 0)
         optimizer->apply(optimizer, own);
     server->version++;
@@ -618,14 +570,9 @@ void ps_apply(PsServer *server, const float *gradients)
 
 static void print_summary(const PsServer *server)
 {
-    int64_t pulls = 0, pushes = 0;
-    for (int w = 0; w < server->job.role.workers; w++) {
-        pulls += server->seats[w].pulls;
-        pushes += server->seats[w].pushes;
-    }
     printf("server %d: %zu weights - %lld pulls - %lld pushes - %lld updates - staleness:",
-           server->job.role.number, server->part.count, (long long)pulls, (long long)pushes,
-           (long long)server->version);
+           server->job.role.number, server->part.count, (long long)server->pulls,
+           (long long)server->pushes, (long long)server->version);
     for (int i = 0; i < server->stale_count; i++)
         if (server->stale[i] > 0)
             printf(" %d: %lld", i, (long long)server->stale[i]);
@@ -643,9 +590,10 @@ void ps_server_stop(PsServer *server)
     trace("ps_stop", TEXT("role", "server"), NUMBER("number", server->job.role.number));
     print_summary(server);
     drop_optimizer_state(server);
-    for (int i = 0; i < server->peer_count; i++)
-        free_peer(server->peers[i]);
+    for (int i = 0; i < server->places; i++)
+        ps_link_free(&server->peers[i].link);
     close(server->listener);
+    free(server->polled);
     free(server->peers);
     free(server->seats);
     free(server->segments);

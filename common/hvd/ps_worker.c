@@ -4,55 +4,38 @@
 #include "hvd/ps_inside.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/last_words.h"
 #include "base/memory.h"
-#include "run/args.h"
 #include "observe/trace.h"
-#include "nn/weights.h"
 
 // The state of one server's connection.
 typedef struct {
-    int socket;
-    MessageReader reader;
-    const unsigned char *rest; // of a message that is being sent
-    size_t rest_count;
+    PsLink link;
     Share part;
     bool welcome; // it has said that all are there
     bool asked;   // it owes weights
     bool pulled;  // it has sent some
     int64_t version;
-} Link;
+} Server;
 
 struct PsWorker {
     PsJob job;
     Model *model;
     const Parameters *parameters;
-    Link *links;
-    unsigned char *message; // room for the gradients of the largest part, with their header
+    Server *servers;
 };
 
 _Noreturn static void server_is_gone(PsWorker *worker, int gone)
 {
-    unsigned char message[MESSAGE_HEADER + sizeof(uint32_t)];
-    uint32_t number = (uint32_t)gone;
-    message_header(message, PS_FAILED, sizeof number);
-    memcpy(message + MESSAGE_HEADER, &number, sizeof number);
     double deadline = seconds_now() + PARTNERS_WAIT;
-    for (int s = 0; s < worker->job.role.servers; s++) {
-        Link *link = &worker->links[s];
-        if (s == gone || link->socket < 0)
-            continue;
-        tcp_send_before(link->socket, link->rest, link->rest_count, deadline);
-        tcp_send_before(link->socket, message, sizeof message, deadline);
-        tcp_part(link->socket, deadline);
-    }
+    for (int s = 0; s < worker->job.role.servers; s++)
+        if (s != gone && worker->servers[s].link.socket >= 0)
+            ps_tell_lost(&worker->servers[s].link, (uint32_t)gone, deadline);
     die("%s is gone, and its part of the weights with it", ps_server_name(&worker->job, gone));
 }
 
@@ -60,14 +43,14 @@ _Noreturn static void server_is_gone(PsWorker *worker, int gone)
 
 static bool may_come(const void *who, uint32_t kind, uint64_t length)
 {
-    const Link *link = who;
+    const Server *server = who;
     switch (kind) {
     case PS_WELCOME:
-        return !link->welcome && length == 0;
+        return !server->welcome && length == 0;
     case PS_REFUSED:
-        return !link->welcome && length <= PS_REASON;
+        return !server->welcome && length <= PS_REASON;
     case PS_WEIGHTS:
-        return link->asked && length == ps_part_bytes(&link->part);
+        return server->asked && length == ps_part_bytes(&server->part);
     case PS_FAILED:
         return length == sizeof(uint32_t);
     default:
@@ -75,62 +58,56 @@ static bool may_come(const void *who, uint32_t kind, uint64_t length)
     }
 }
 
-static void take_message(PsWorker *worker, int server)
+static void take_message(PsWorker *worker, int number)
 {
-    Link *link = &worker->links[server];
+    Server *server = &worker->servers[number];
+    const MessageReader *message = &server->link.reader;
     uint32_t gone;
-    switch (link->reader.kind) {
+    switch (message->kind) {
     case PS_WELCOME:
-        link->welcome = true;
+        server->welcome = true;
         break;
     case PS_REFUSED:
-        die("%s refuses this worker: %.*s", ps_server_name(&worker->job, server),
-            (int)link->reader.length, (const char *)link->reader.body);
+        die("%s refuses this worker: %.*s", ps_server_name(&worker->job, number),
+            (int)message->length, (const char *)message->body);
     case PS_WEIGHTS:
-        link->asked = false;
+        server->asked = false;
         return; // the reader keeps them until they are used
     case PS_FAILED:
-        memcpy(&gone, link->reader.body, sizeof gone);
+        memcpy(&gone, message->body, sizeof gone);
         if (gone < (uint32_t)worker->job.role.servers)
             server_is_gone(worker, (int)gone);
         break;
     }
-    message_next(&link->reader);
+    message_next(&server->link.reader);
 }
 
-// Reads the bytes that have arrived.
-static void receive(PsWorker *worker, int server)
+// Reads the messages that have arrived.
+static void receive(PsWorker *worker, int number)
 {
-    Link *link = &worker->links[server];
-    for (;;) {
-        size_t room;
-        unsigned char *space = message_space(&link->reader, &room);
-        long count = tcp_receive(link->socket, space, room);
-        if (count == 0)
+    PsLink *link = &worker->servers[number].link;
+    MessageState state;
+    while ((state = message_receive(&link->reader, link->socket)) == MESSAGE_WHOLE) {
+        take_message(worker, number);
+        if (link->reader.have) // weights
             return;
-        if (count < 0)
-            server_is_gone(worker, server);
-        MessageState state = message_take(&link->reader, (size_t)count);
-        if (state == MESSAGE_FOREIGN || state == MESSAGE_REFUSED)
-            die("%s has sent what a server of this job doesn't: somebody else listens there",
-                ps_server_name(&worker->job, server));
-        if (state == MESSAGE_WHOLE) {
-            take_message(worker, server);
-            if (link->reader.have) // weights
-                return;
-        }
     }
+    if (state == MESSAGE_ENDED)
+        server_is_gone(worker, number);
+    if (state != MESSAGE_PART)
+        die("%s has sent what a server of this job doesn't: somebody else listens there",
+            ps_server_name(&worker->job, number));
 }
 
 // Waits until that server's connection can be read, or written (POLLOUT); any server may be lost
 // meanwhile.
-static void wait_for_servers(PsWorker *worker, int server, short events, int milliseconds)
+static void wait_for_servers(PsWorker *worker, int number, short events, int milliseconds)
 {
     int count = worker->job.role.servers;
     struct pollfd *polled = allocate((size_t)count, sizeof *polled);
     for (int s = 0; s < count; s++)
-        polled[s] =
-            (struct pollfd){.fd = worker->links[s].socket, .events = s == server ? events : POLLIN};
+        polled[s] = (struct pollfd){.fd = worker->servers[s].link.socket,
+                                    .events = s == number ? events : POLLIN};
     if (poll(polled, (nfds_t)count, milliseconds) > 0)
         for (int s = 0; s < count; s++)
             if (polled[s].revents & ~POLLOUT)
@@ -138,48 +115,56 @@ static void wait_for_servers(PsWorker *worker, int server, short events, int mil
     free(polled);
 }
 
-// Sends a whole message.
-static void send_message(PsWorker *worker, int server, const void *message, size_t count)
+// Sends all that is pending.
+static void send_pending(PsWorker *worker, int number)
 {
-    Link *link = &worker->links[server];
-    link->rest = message;
-    link->rest_count = count;
-    while (link->rest_count > 0) {
-        long sent = tcp_send(link->socket, link->rest, link->rest_count);
-        if (sent < 0) {
-            receive(worker, server); // it may have said that another one is gone
-            server_is_gone(worker, server);
+    PsLink *link = &worker->servers[number].link;
+    for (;;) {
+        if (!ps_send(link)) {
+            receive(worker, number); // it may have said that another one is gone
+            server_is_gone(worker, number);
         }
-        link->rest += sent;
-        link->rest_count -= (size_t)sent;
-        if (link->rest_count > 0)
-            wait_for_servers(worker, server, POLLIN | POLLOUT, -1);
+        if (!ps_is_sending(link))
+            return;
+        wait_for_servers(worker, number, POLLIN | POLLOUT, -1);
     }
-}
-
-// Sends a message without a payload.
-static void send_word(PsWorker *worker, int server, PsMessage kind)
-{
-    unsigned char header[MESSAGE_HEADER];
-    message_header(header, kind, 0);
-    send_message(worker, server, header, sizeof header);
 }
 
 // ---- The beginning.
 
-static void reach(PsWorker *worker, int server, PsWaiting *waiting)
+static PsHello hello_to(const PsWorker *worker, int number)
 {
-    Link *link = &worker->links[server];
+    const PsJob *job = &worker->job;
+    PsHello hello = {.worker = (uint32_t)job->role.number,
+                     .workers = (uint32_t)job->role.workers,
+                     .server = (uint32_t)number,
+                     .servers = (uint32_t)job->role.servers,
+                     .layout = worker->parameters->layout,
+                     .length = worker->parameters->length};
+    memcpy(hello.word, job->word, PS_WORD);
+    return hello;
+}
+
+static void reach(PsWorker *worker, int number)
+{
+    PsLink *link = &worker->servers[number].link;
     const char *why = "";
-    while ((link->socket = tcp_connect(&worker->job.servers[server], 1, &why)) < 0) {
-        ps_wait_for(waiting, &worker->job, ps_server_name(&worker->job, server), why);
+    while ((link->socket = tcp_connect(&worker->job.servers[number], 1, &why)) < 0) {
+        ps_wait_for(&worker->job, ps_server_name(&worker->job, number), why);
         sleep_seconds(0.05);
     }
-    PsHello hello = ps_hello(&worker->job, worker->parameters, server);
-    unsigned char message[MESSAGE_HEADER + sizeof hello];
-    message_header(message, PS_HELLO, sizeof hello);
-    memcpy(message + MESSAGE_HEADER, &hello, sizeof hello);
-    send_message(worker, server, message, sizeof message);
+    PsHello hello = hello_to(worker, number);
+    memcpy(ps_add(link, PS_HELLO, sizeof hello), &hello, sizeof hello);
+    send_pending(worker, number);
+}
+
+static void wait_for_welcome(PsWorker *worker, int number)
+{
+    while (!worker->servers[number].welcome) {
+        wait_for_servers(worker, number, POLLIN, 200);
+        if (!worker->servers[number].welcome)
+            ps_wait_for(&worker->job, "some worker", ps_server_name(&worker->job, number));
+    }
 }
 
 PsWorker *ps_worker_start(Model *model)
@@ -190,25 +175,15 @@ PsWorker *ps_worker_start(Model *model)
     worker->model = model;
     worker->parameters = model_parameters(model);
     int servers = worker->job.role.servers;
-    worker->links = allocate((size_t)servers, sizeof *worker->links);
-    size_t largest = 0;
-    for (int s = 0; s < servers; s++) {
-        Link *link = &worker->links[s];
-        *link = (Link){.socket = -1, .reader = {.may_come = may_come, .who = link}};
-        link->part = ps_part(worker->parameters, s, servers);
-        size_t bytes = ps_part_bytes(&link->part);
-        largest = bytes > largest ? bytes : largest;
-    }
-    worker->message = allocate(MESSAGE_HEADER + largest, 1);
-    PsWaiting waiting = ps_waiting(&worker->job);
+    worker->servers = allocate((size_t)servers, sizeof *worker->servers);
     for (int s = 0; s < servers; s++)
-        reach(worker, s, &waiting);
+        worker->servers[s] = (Server){
+            .link = {.socket = -1, .reader = {.may_come = may_come, .who = &worker->servers[s]}},
+            .part = ps_part(worker->parameters, s, servers)};
     for (int s = 0; s < servers; s++)
-        while (!worker->links[s].welcome) {
-            wait_for_servers(worker, s, POLLIN, 200);
-            if (!worker->links[s].welcome)
-                ps_wait_for(&waiting, &worker->job, "some worker", ps_server_name(&worker->job, s));
-        }
+        reach(worker, s);
+    for (int s = 0; s < servers; s++)
+        wait_for_welcome(worker, s);
     trace("ps_start", TEXT("role", "worker"), NUMBER("number", worker->job.role.number),
           NUMBER("servers", servers), NUMBER("workers", worker->job.role.workers));
     return worker;
@@ -216,61 +191,63 @@ PsWorker *ps_worker_start(Model *model)
 
 // ---- Weights and gradients.
 
-static Link *link_to(PsWorker *worker, const char *caller, int server)
+static Server *server_of(PsWorker *worker, const char *caller, int number)
 {
     if (!worker)
         die("%s: there is no worker (NULL)", caller);
     int servers = worker->job.role.servers;
-    if (server < 0 || server >= servers)
-        die("%s: there is no server %d: the job has %d, counted from 0", caller, server, servers);
-    return &worker->links[server];
+    if (number < 0 || number >= servers)
+        die("%s: there is no server %d: the job has %d, counted from 0", caller, number, servers);
+    return &worker->servers[number];
 }
 
-static double part_fingerprint(const PsWorker *worker, const float *arena, const Link *link)
+static double part_fingerprint(const PsWorker *worker, const float *arena, const Share *part)
 {
-    return arena_fingerprint(worker->parameters->device, arena, link->part.begin, link->part.count);
+    return arena_fingerprint(worker->parameters->device, arena, part->begin, part->count);
 }
 
-int64_t ps_pull(PsWorker *worker, int server)
+int64_t ps_pull(PsWorker *worker, int number)
 {
-    Link *link = link_to(worker, __func__, server);
-    trace("ps_pull", NUMBER("server", server));
-    link->asked = true;
-    send_word(worker, server, PS_ASKS);
-    while (link->asked)
-        wait_for_servers(worker, server, POLLIN, -1);
+    Server *server = server_of(worker, __func__, number);
+    const Share *part = &server->part;
+    trace("ps_pull", NUMBER("server", number));
+    server->asked = true;
+    ps_add(&server->link, PS_ASKS, 0);
+    send_pending(worker, number);
+    while (server->asked)
+        wait_for_servers(worker, number, POLLIN, -1);
     const Parameters *parameters = worker->parameters;
-    memcpy(&link->version, link->reader.body, sizeof link->version);
+    const unsigned char *weights = server->link.reader.body;
+    memcpy(&server->version, weights, sizeof server->version);
     backend_of(parameters->device)
-        ->write(parameters->device, parameters->weights + link->part.begin,
-                link->reader.body + sizeof link->version, link->part.count * sizeof(float));
-    message_next(&link->reader);
-    link->pulled = true;
-    trace("ps_pulled", NUMBER("server", server), NUMBER("version", link->version),
-          NUMBER("weights", part_fingerprint(worker, parameters->weights, link)));
-    return link->version;
+        ->write(parameters->device, parameters->weights + part->begin,
+                weights + sizeof server->version, part->count * sizeof(float));
+    message_next(&server->link.reader);
+    server->pulled = true;
+    trace("ps_pulled", NUMBER("server", number), NUMBER("version", server->version),
+          NUMBER("weights", part_fingerprint(worker, parameters->weights, part)));
+    return server->version;
 }
 
-void ps_push(PsWorker *worker, int server)
+void ps_push(PsWorker *worker, int number)
 {
-    Link *link = link_to(worker, __func__, server);
-    if (!link->pulled)
+    Server *server = server_of(worker, __func__, number);
+    const Share *part = &server->part;
+    if (!server->pulled)
         die("ps_push: nothing was pulled from server %d yet, so these are gradients of weights "
             "that it doesn't know",
-            server);
+            number);
     if (model_passes(worker->model) == 0)
         model_check_has_gradients(worker->model, __func__);
     const Parameters *parameters = worker->parameters;
-    unsigned char *version = worker->message + MESSAGE_HEADER,
-                  *gradients = version + sizeof(int64_t);
-    message_header(worker->message, PS_GRADIENTS, ps_part_bytes(&link->part));
-    memcpy(version, &link->version, sizeof link->version);
+    unsigned char *payload = ps_add(&server->link, PS_GRADIENTS, ps_part_bytes(part));
+    memcpy(payload, &server->version, sizeof server->version);
     backend_of(parameters->device)
-        ->read(parameters->device, gradients, parameters->gradients + link->part.begin,
-               link->part.count * sizeof(float));
-    trace("ps_push", NUMBER("server", server), NUMBER("version", link->version),
-          NUMBER("value", part_fingerprint(worker, parameters->gradients, link)));
-    send_message(worker, server, worker->message, MESSAGE_HEADER + ps_part_bytes(&link->part));
+        ->read(parameters->device, payload + sizeof server->version,
+               parameters->gradients + part->begin, part->count * sizeof(float));
+    trace("ps_push", NUMBER("server", number), NUMBER("version", server->version),
+          NUMBER("value", part_fingerprint(worker, parameters->gradients, part)));
+    send_pending(worker, number);
 }
 
 void ps_worker_stop(PsWorker *worker)
@@ -278,14 +255,14 @@ void ps_worker_stop(PsWorker *worker)
     if (!worker)
         die("ps_worker_stop: there is no worker (NULL)");
     for (int s = 0; s < worker->job.role.servers; s++) {
-        send_word(worker, s, PS_FINISHED);
-        close(worker->links[s].socket); // it may end now
-        worker->links[s].socket = -1;
-        message_reader_free(&worker->links[s].reader);
+        PsLink *link = &worker->servers[s].link;
+        ps_add(link, PS_FINISHED, 0);
+        send_pending(worker, s);
+        ps_link_free(link); // the server may end now
+        link->socket = -1;
     }
     trace("ps_stop", TEXT("role", "worker"), NUMBER("number", worker->job.role.number));
-    free(worker->links);
-    free(worker->message);
+    free(worker->servers);
     ps_job_free(&worker->job);
     free(worker);
 }
