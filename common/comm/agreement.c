@@ -54,9 +54,7 @@ static uint64_t signature_of(const Collective *call)
 
 static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
 {
-    (void)comm;
-    (void)key;
-    (void)unused;
+    (void)comm, (void)key, (void)unused;
     Meeting *meeting = value;
     MPI_Comm_free(&meeting->comm);
     free(meeting);
@@ -98,7 +96,7 @@ static Meeting *meeting_of_job(void)
     return job;
 }
 
-// ---- Words, where the numbers differ.
+// ---- Words, where the numbers differ. Nothing of them is freed: the program exits.
 
 #define SEPARATOR "\x1e"
 
@@ -123,45 +121,33 @@ static char *statement_of(const Collective *call)
 
 static Statement split(char *list)
 {
+    static char nothing[] = "";
     Statement statement;
-    for (int i = 0; i < TEXTS; i++) {
-        statement.texts[i] = list;
-        char *end = strchr(list, SEPARATOR[0]);
-        if (end)
-            *end++ = '\0';
-        list = end ? end : list + strlen(list);
-    }
+    for (int i = 0; i < TEXTS; i++)
+        statement.texts[i] = list ? strsep(&list, SEPARATOR) : nothing;
     return statement;
 }
 
-// The descriptions of all ranks, in their order. (Never freed: the program exits.)
+// The descriptions of all ranks, in their order.
 static Statement *gather_statements(const Meeting *meeting, const Collective *call)
 {
-    char *own = statement_of(call);
-    int *lengths = allocate((size_t)meeting->size, sizeof *lengths);
-    int *offsets = allocate((size_t)meeting->size, sizeof *offsets);
-    lengths[meeting->rank] = (int)strlen(own) + 1;
-    PMPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, lengths, 1, MPI_INT, meeting->comm);
-    int total = 0;
-    for (int r = 0; r < meeting->size; r++) {
-        offsets[r] = total;
-        total += lengths[r];
-    }
-    char *all = allocate((size_t)total, 1);
-    PMPI_Allgatherv(own, lengths[meeting->rank], MPI_CHAR, all, lengths, offsets, MPI_CHAR,
-                    meeting->comm);
+    const char *own = statement_of(call);
+    int room = (int)strlen(own) + 1;
+    PMPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MAX, meeting->comm);
+    char *all = allocate((size_t)meeting->size, (size_t)room);
+    strcpy(all + meeting->rank * room, own);
+    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_CHAR, all, room, MPI_CHAR, meeting->comm);
     Statement *statements = allocate((size_t)meeting->size, sizeof *statements);
     for (int r = 0; r < meeting->size; r++)
-        statements[r] = split(all + offsets[r]);
+        statements[r] = split(all + r * room);
     return statements;
 }
 
-// The words of one value, such as "4 values", on one rank or several.
-typedef char *(*Wording)(const Collective *call, int text, const char *value, bool one);
-
-static char *term_words(const Collective *call, int text, const char *value, bool one)
+// What one rank or several say of a term, such as " gives 4 values"; NULL: in which call they are.
+static char *words_of(const Term *term, const char *value, bool one)
 {
-    const Term *term = &call->terms[text - VALUES];
+    if (!term)
+        return format_text(" %s in %s", one ? "is" : "are", value);
     const char *after = term->after ? term->after : "";
     bool singular = strcmp(value, "1") == 0 && *after && after[strlen(after) - 1] == 's';
     return format_text(" %s%s %s%s%.*s", term->verb, one ? "s" : "",
@@ -169,16 +155,9 @@ static char *term_words(const Collective *call, int text, const char *value, boo
                        (int)strlen(after) - (singular ? 1 : 0), after);
 }
 
-static char *call_words(const Collective *call, int text, const char *value, bool one)
-{
-    (void)call;
-    (void)text;
-    return format_text(" %s in %s", one ? "is" : "are", value);
-}
-
 // "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
-static char *who_says_what(const Meeting *meeting, const Collective *call,
-                           const Statement *statements, int text, Wording words)
+static char *who_says_what(const Meeting *meeting, const Term *term, const Statement *statements,
+                           int text)
 {
     char *line = format_text("%s", "");
     bool *told = allocate((size_t)meeting->size, sizeof *told);
@@ -197,14 +176,9 @@ static char *who_says_what(const Meeting *meeting, const Collective *call,
                 told[r] = true;
                 ranks[count++] = (int)whole_number(statements[r].texts[RANK], INT_MAX);
             }
-        char *what = words(call, text, value, count == 1);
-        char *who = ranks_text(ranks, count);
-        text_add(&line, "%s%s%s", *line ? ", " : "", who, what);
-        free(who);
-        free(what);
+        text_add(&line, "%s%s%s", *line ? ", " : "", ranks_text(ranks, count),
+                 words_of(term, value, count == 1));
     }
-    free(ranks);
-    free(told);
     return line;
 }
 
@@ -219,27 +193,19 @@ static bool all_say_the_same(const Meeting *meeting, const Statement *statements
 // Cuts texts of several lines to the first line that differs, or to the end of some.
 static void keep_first_difference(const Meeting *meeting, Statement *statements, int text)
 {
-    for (;;) {
-        bool same = true, more = false;
+    static char nothing[] = "nothing further";
+    char **lines = allocate((size_t)meeting->size, sizeof *lines);
+    for (bool same = true, more = true; same && more;) {
+        more = false;
         for (int r = 0; r < meeting->size; r++) {
-            const char *line = statements[r].texts[text], *first = statements[0].texts[text];
-            size_t length = strcspn(line, "\n");
-            same = same && length == strcspn(first, "\n") && memcmp(line, first, length) == 0;
-            more |= line[length] == '\n';
+            char **rest = &statements[r].texts[text], *line = strsep(rest, "\n");
+            lines[r] = line && *line ? line : nothing;
+            same = same && strcmp(lines[r], lines[0]) == 0;
+            more = more || *rest;
         }
-        for (int r = 0; r < meeting->size; r++) {
-            char *line = statements[r].texts[text], *end = line + strcspn(line, "\n");
-            if (same && more)
-                statements[r].texts[text] = *end ? end + 1 : end;
-            else
-                *end = '\0';
-        }
-        if (!same || !more)
-            break;
     }
     for (int r = 0; r < meeting->size; r++)
-        if (*statements[r].texts[text] == '\0')
-            statements[r].texts[text] = format_text("nothing further");
+        statements[r].texts[text] = lines[r];
 }
 
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
@@ -284,15 +250,16 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
     if (attendances)
         working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
-        char *line = who_says_what(meeting, call, statements, SENTENCE, call_words);
+        char *line = who_says_what(meeting, NULL, statements, SENTENCE);
         abort_mismatch(meeting, statements, "the workers make different calls", line, NULL);
     }
-    for (int text = VALUES; text < TEXTS && call->terms[text - VALUES].verb; text++) {
+    const Term *term = call->terms;
+    for (int text = VALUES; text < TEXTS && term->verb; text++, term++) {
         if (all_say_the_same(meeting, statements, text))
             continue;
         keep_first_difference(meeting, statements, text);
-        char *line = who_says_what(meeting, call, statements, text, term_words);
-        abort_mismatch(meeting, statements, call->name, line, call->terms[text - VALUES].advice);
+        char *line = who_says_what(meeting, term, statements, text);
+        abort_mismatch(meeting, statements, call->name, line, term->advice);
     }
     CHECK(false); // the numbers differ, and not what they are made of
     abort();

@@ -92,7 +92,9 @@ static Term op_term(HvdOp op)
     return text_term("ask", "for ", op_names[op], NULL);
 }
 
-// Returns how many ranks contribute values.
+static const Term no_term = {.verb = NULL};
+
+// Sums and averages, in which ranks that have joined take part. Returns how many others there are.
 static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
 {
     bool adds = op == HVD_SUM || op == HVD_AVERAGE;
@@ -104,29 +106,10 @@ static int agree_on_reduction(const char *caller, size_t count, HvdOp op, MPI_Co
         comm);
 }
 
-// The same for a call that a rank which has joined can't take part in.
-static void agree_on_values(const char *caller, size_t count, HvdOp op, MPI_Comm comm)
+// A call in which a rank that has joined can't take part.
+static void agree_on(const char *caller, Term first, Term second, MPI_Comm comm)
 {
-    agree(&(Collective){.name = caller,
-                        .channel = "values",
-                        .terms = {count_term(count), op_term(op)}},
-          comm);
-}
-
-// The numbers of rows may differ.
-static void agree_on_rows(const char *caller, const SparseGradient *own, HvdOp op, MPI_Comm comm)
-{
-    agree(&(Collective){.name = caller,
-                        .channel = "values",
-                        .terms = {number_term("give", "rows of ", own->dimension, " values"),
-                                  op_term(op)}},
-          comm);
-}
-
-// For a call that has nothing else to agree on.
-static void agree_on_call(const char *caller, MPI_Comm comm)
-{
-    agree(&(Collective){.name = caller, .channel = "values"}, comm);
+    agree(&(Collective){.name = caller, .channel = "values", .terms = {first, second}}, comm);
 }
 
 // ---- Of the whole job, or of a group: one function for both, which is told its caller.
@@ -218,7 +201,7 @@ static void begin_gather(const char *caller, const void *values, size_t count, c
     check_values(caller, values, count);
     if (!total)
         die("%s: it needs a place for the total count, not NULL", caller);
-    agree_on_call(caller, comm);
+    agree_on(caller, no_term, no_term, comm);
 }
 
 static float *allgather(const char *caller, const float *values, size_t count, size_t *total,
@@ -296,7 +279,7 @@ void hvd_group_broadcast(HvdGroup group, float *values, size_t count, int root)
 
 static void barrier(const char *caller, MPI_Comm comm)
 {
-    agree_on_call(caller, comm);
+    agree_on(caller, no_term, no_term, comm);
     MPI_Barrier(comm);
     agreed_call_ends();
 }
@@ -322,7 +305,7 @@ void hvd_allreduce_ints(int *values, size_t count, HvdOp op)
     if (op == HVD_AVERAGE)
         die("%s: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX",
             __func__);
-    agree_on_values(__func__, count, op, comm);
+    agree_on(__func__, count_term(count), op_term(op), comm);
     if (world_size() > 1)
         MPI_Allreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_INT, ops[op], comm);
     agreed_call_ends();
@@ -335,7 +318,7 @@ size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp o
     check_op(__func__, op);
     size_t length = share_of(count, world_rank(), world_size()).count;
     check_values(__func__, own, length);
-    agree_on_values(__func__, count, op, comm);
+    agree_on(__func__, count_term(count), op_term(op), comm);
     hvd_mpi_reduce_scatter(values, count, own, op, comm);
     agreed_call_ends();
     return length;
@@ -350,7 +333,9 @@ SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op)
         die("%s: rows can be averaged or added up: HVD_AVERAGE, HVD_SUM", __func__);
     check_values(__func__, own->rows, (size_t)own->count);
     check_values(__func__, own->values, (size_t)own->count);
-    agree_on_rows(__func__, own, op, comm);
+    // The numbers of rows may differ.
+    Term row = number_term("give", "rows of ", own->dimension, " values");
+    agree_on(__func__, row, op_term(op), comm);
     SparseGradient all = {.dimension = own->dimension};
     size_t count = (size_t)own->count, rows, values;
     all.rows = gather(own->rows, count, MPI_INT, sizeof(int), &rows, NULL, comm);
@@ -418,7 +403,7 @@ static HvdGroup group_of(MPI_Comm comm)
 HvdGroup hvd_group_split(int color)
 {
     MPI_Comm world = job(__func__, WORLD_VALUES), comm;
-    agree_on_call(__func__, world);
+    agree_on(__func__, no_term, no_term, world);
     MPI_Comm_split(world, color < 0 ? MPI_UNDEFINED : color, world_rank(), &comm);
     agreed_call_ends();
     return group_of(comm);
@@ -442,10 +427,7 @@ static void agree_on_list(const char *caller, const int *ranks, int count, MPI_C
     char *list = format_text("%d", ranks[0]);
     for (int i = 1; i < count; i++)
         text_add(&list, ", %d", ranks[i]);
-    agree(&(Collective){.name = caller,
-                        .channel = "values",
-                        .terms = {text_term("name", "the list ", list, NULL)}},
-          comm);
+    agree_on(caller, text_term("name", "the list ", list, NULL), no_term, comm);
     free(list);
 }
 
