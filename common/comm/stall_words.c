@@ -162,18 +162,6 @@ void words_of_call(const Standing *says, Words *words)
         words_add(words, ")");
 }
 
-static void set_phrase(RankView *rank, const Words *words)
-{
-    snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1, words->text);
-}
-
-static void describe_call(RankView *rank)
-{
-    Words call = {.length = 0};
-    words_of_call(&rank->says, &call);
-    set_phrase(rank, &call);
-}
-
 // The words before the phrase, which begins with "gone" or with what a rank has done.
 static const char *verb_of(const char *phrase, int listed)
 {
@@ -182,16 +170,15 @@ static const char *verb_of(const char *phrase, int listed)
     return listed == 1 ? "has" : "have";
 }
 
-static void describe_leaving(RankView *rank)
+static void words_of_leaving(const RankView *rank, Words *words)
 {
     if (rank->says.left == LEFT_MAIN)
-        snprintf(rank->phrase, sizeof rank->phrase, "left main (exit status %d)",
-                 rank->says.status);
+        words_add(words, "left main (exit status %d)", rank->says.status);
     else
-        snprintf(rank->phrase, sizeof rank->phrase, "%s",
-                 rank->says.left == LEFT_HVD   ? "called hvd_shutdown"
-                 : rank->says.left == LEFT_MPI ? "called MPI_Finalize"
-                                               : RANK_IS_GONE);
+        words_add(words, "%s",
+                  rank->says.left == LEFT_HVD   ? "called hvd_shutdown"
+                  : rank->says.left == LEFT_MPI ? "called MPI_Finalize"
+                                                : RANK_IS_GONE);
 }
 
 void words_of_place(const Standing *says, Words *words)
@@ -205,12 +192,34 @@ void words_of_place(const Standing *says, Words *words)
         words_add(words, ", step %lld", (long long)says->step + 1);
 }
 
+// Makes the phrase of each rank.
+static void describe(RankView *ranks, int count, double now)
+{
+    for (int r = 0; r < count; r++) {
+        RankView *rank = &ranks[r];
+        Words words = {.length = 0};
+        if (has_left(rank))
+            words_of_leaving(rank, &words);
+        else if (!rank->known)
+            words_add(&words, "not been heard of");
+        else if (rank->stopped)
+            words_add(&words, "been stopped (by SIGSTOP, or a debugger)");
+        else if (is_silent(rank, now))
+            words_add(&words, "not answered for %.0f s", now - rank->heard);
+        else if (rank->says.in_call)
+            words_of_call(&rank->says, &words);
+        else {
+            words_add(&words, "been in no such call for %.0f s", now - rank->since);
+            words_of_place(&rank->says, &words);
+        }
+        snprintf(rank->phrase, sizeof rank->phrase, "%.*s", (int)sizeof rank->phrase - 1,
+                 words.text);
+    }
+}
+
 // The marked ranks and their calls: "ranks 0 and 1 wait in A, and rank 3 in B".
 static int add_waiting(RankView *ranks, int count, Words *words)
 {
-    for (int r = 0; r < count; r++)
-        if (ranks[r].marked)
-            describe_call(&ranks[r]);
     int waiting = 0;
     for (Group group; (group = add_group(ranks, count, waiting ? ", and " : "", words)).phrase;
          waiting += group.listed) {
@@ -224,12 +233,10 @@ bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
 {
     if (!mark_waits_for_leavers(ranks, count, true, now))
         return false;
+    describe(ranks, count, now);
     bool certain = true;
     for (int r = 0; r < count; r++)
-        if (ranks[r].marked) {
-            describe_leaving(&ranks[r]);
-            certain = certain && !ranks[r].gone;
-        }
+        certain = certain && !(ranks[r].marked && ranks[r].gone);
     const char *separator = "";
     for (Group group; (group = add_group(ranks, count, separator, words)).phrase;
          separator = ", and ")
@@ -244,45 +251,30 @@ bool words_of_leavers(RankView *ranks, int count, double now, Words *words)
 
 // ---- Stalls.
 
-static bool is_stalled(const RankView *rank, double limit, double now)
-{
-    return is_waiting(rank, now) && now - rank->since >= limit;
-}
-
 double stall_begin(const RankView *ranks, int count, double limit, double now)
 {
     double begin = 0;
     for (int r = 0; r < count; r++)
-        if (is_stalled(&ranks[r], limit, now) && (begin == 0 || ranks[r].since < begin))
+        if (is_waiting(&ranks[r], now) && now - ranks[r].since >= limit &&
+            (begin == 0 || ranks[r].since < begin))
             begin = ranks[r].since;
     return begin;
 }
 
-void words_of_waiting(RankView *ranks, int count, double now, Words *words)
+// Marks the ranks that wait, or the others. Returns how many there are.
+static int mark_waiting(RankView *ranks, int count, bool waiting, double now)
 {
+    int marked = 0;
     for (int r = 0; r < count; r++)
-        ranks[r].marked = is_waiting(&ranks[r], now);
-    add_waiting(ranks, count, words);
+        marked += ranks[r].marked = is_waiting(&ranks[r], now) == waiting;
+    return marked;
 }
 
-// The phrase of a rank that does not wait.
-static void describe(RankView *rank, double now)
+void words_of_waiting(RankView *ranks, int count, double now, Words *words)
 {
-    Words words = {.length = 0};
-    if (!rank->known)
-        words_add(&words, "not been heard of");
-    else if (rank->gone || rank->says.left != HERE)
-        describe_leaving(rank);
-    else if (rank->stopped)
-        words_add(&words, "been stopped (by SIGSTOP, or a debugger)");
-    else if (is_silent(rank, now))
-        words_add(&words, "not answered for %.0f s", now - rank->heard);
-    else {
-        words_add(&words, "been in no such call for %.0f s", now - rank->since);
-        words_of_place(&rank->says, &words);
-    }
-    if (words.length > 0) // else it is written already
-        set_phrase(rank, &words);
+    describe(ranks, count, now);
+    mark_waiting(ranks, count, true, now);
+    add_waiting(ranks, count, words);
 }
 
 // A line for each group of the marked ranks. Returns how many there are.
@@ -308,20 +300,13 @@ static int add_lines(RankView *ranks, int count, bool waiting, double now, Words
 
 void words_of_stall(RankView *ranks, int count, double now, Words *words)
 {
-    bool numbered = true, all_wait = true;
-    for (int r = 0; r < count; r++) {
-        ranks[r].marked = is_waiting(&ranks[r], now);
-        all_wait = all_wait && ranks[r].marked;
+    bool numbered = true;
+    for (int r = 0; r < count; r++)
         numbered = numbered && ranks[r].says.number > 0;
-        if (ranks[r].marked)
-            describe_call(&ranks[r]);
-    }
+    describe(ranks, count, now);
+    bool all_wait = mark_waiting(ranks, count, true, now) == count;
     int calls = add_lines(ranks, count, true, now, words);
-    for (int r = 0; r < count; r++) {
-        ranks[r].marked = !is_waiting(&ranks[r], now);
-        if (ranks[r].marked)
-            describe(&ranks[r], now);
-    }
+    mark_waiting(ranks, count, false, now);
     add_lines(ranks, count, false, now, words);
     if (all_wait)
         words_add(words, "%s: stall: all ranks %s\n", program_name(),
