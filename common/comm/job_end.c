@@ -131,13 +131,24 @@ void remove_leftovers(void)
 
 // ---- Processes.
 
-uint64_t machine_number(void)
+// Of this start of the kernel, and a namespace.
+static uint64_t number_of_space(const char *path)
 {
     char text[64];
     struct stat space = {0};
-    file_beginning("/proc/sys/kernel/random/boot_id", text, sizeof text);
-    stat("/proc/self/ns/pid", &space);
-    return hash_bytes((uint64_t)space.st_ino, text, strlen(text));
+    size_t length = file_beginning("/proc/sys/kernel/random/boot_id", text, sizeof text);
+    stat(path, &space);
+    return length > 0 ? hash_bytes((uint64_t)space.st_ino, text, length) : 0;
+}
+
+uint64_t machine_number(void)
+{
+    return number_of_space("/proc/self/ns/pid");
+}
+
+uint64_t clock_number(void)
+{
+    return number_of_space("/proc/self/ns/time");
 }
 
 bool process_is_stopped(int process)

@@ -19,8 +19,10 @@ int launcher_stderr(void);
 // folder that mpirun made for the job.
 void remove_leftovers(void);
 
-// A number of this machine, the same in all its processes that see each other.
+// Numbers of this machine, the same in all its processes that see each other, and of its monotonic
+// clock, which counts from the kernel's start (a time namespace has one of its own). 0: not known.
 uint64_t machine_number(void);
+uint64_t clock_number(void);
 
 // True where a process is stopped, by SIGSTOP or a debugger.
 bool process_is_stopped(int process);

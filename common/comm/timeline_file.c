@@ -21,6 +21,7 @@
 #include "base/format.h"
 #include "base/setting.h"
 #include "comm/agreement.h"
+#include "comm/job_end.h"
 #include "run/device.h"
 #include "observe/timeline.h"
 #include "comm/timeline_file.h"
@@ -46,27 +47,6 @@ static MPI_Comm comm(void)
 }
 
 // ---- Clocks.
-
-// Processes with the same text have the same monotonic clock, which counts from the kernel's start;
-// a time namespace has a text of its own.
-typedef struct {
-    char words[128];
-} ClockName;
-
-static ClockName clock_name(void)
-{
-    ClockName name = {{0}};
-    char boot[64] = "", space[48] = "";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    bool found = file && fscanf(file, "%63s", boot) == 1;
-    if (file)
-        fclose(file);
-    ssize_t length = readlink("/proc/self/ns/time", space, sizeof space - 1); // -1: there are none
-    space[length > 0 ? length : 0] = '\0';
-    if (found)
-        snprintf(name.words, sizeof name.words, "%s %s", boot, space);
-    return name;
-}
 
 // The fastest exchange is the most precise: the answer came near its middle (Mills, "Internet time
 // synchronization", 1991).
@@ -104,9 +84,9 @@ static Reading be_measured(void)
 // Compares the clocks of all ranks with the root's. Collective.
 static Reading compare_clocks(void)
 {
-    ClockName name = clock_name(), roots = name;
-    PMPI_Bcast(&roots, sizeof roots, MPI_CHAR, 0, comm());
-    int other = world_rank() != 0 && (!name.words[0] || strcmp(name.words, roots.words) != 0);
+    uint64_t own = clock_number(), roots = own;
+    PMPI_Bcast(&roots, 1, MPI_UINT64_T, 0, comm());
+    int other = world_rank() != 0 && (own == 0 || own != roots);
     int *others = allocate((size_t)world_size(), sizeof *others);
     PMPI_Gather(&other, 1, MPI_INT, others, 1, MPI_INT, 0, comm());
     Reading reading = {0};
@@ -204,24 +184,16 @@ static Quoted quoted(const char *text)
     return result;
 }
 
-static void add_metadata(const char *what, int thread, const char *field, const char *value)
-{
-    add_line("{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"%s\":%s}}", what,
-             launcher_rank(), thread, field, value);
-}
+#define METADATA "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":"
 
 static void add_name(const char *what, int thread, const char *name)
 {
-    char *value = format_text("\"%s\"", quoted(name).text);
-    add_metadata(what, thread, "name", value);
-    free(value);
+    add_line(METADATA "{\"name\":\"%s\"}}", what, launcher_rank(), thread, quoted(name).text);
 }
 
 static void add_place(const char *what, int thread, int place)
 {
-    char *value = format_text("%d", place);
-    add_metadata(what, thread, "sort_index", value);
-    free(value);
+    add_line(METADATA "{\"sort_index\":%d}}", what, launcher_rank(), thread, place);
 }
 
 // "rank 1 (host, cpu 1)"

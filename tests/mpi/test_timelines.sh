@@ -14,9 +14,8 @@ HVD_LAYOUT=0,1 succeeds mpirun -np 2 "$build/tests/mpi/test_timeline"
 
 # Rank 1 is on a machine of its own: its clock is ahead by 1000 s, and ten times too fast.
 cat >"$folder/clock.c" <<'END_OF_C'
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -41,15 +40,18 @@ int clock_gettime(clockid_t clock, struct timespec *now)
     now->tv_nsec = time % 1000000000;
     return status;
 }
-FILE *fopen(const char *path, const char *mode)
+int open(const char *path, int flags, ...)
 {
-    FILE *(*real)(const char *, const char *) = (FILE *(*)(const char *, const char *))dlsym(RTLD_NEXT, "fopen");
+    va_list more;
+    va_start(more, flags);
+    int mode = flags & O_CREAT ? va_arg(more, int) : 0;
+    va_end(more);
     if (moved() && strstr(path, "boot_id"))
         path = "/proc/version";
-    return real(path, mode);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 END_OF_C
-"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/clock.so" "$folder/clock.c" -ldl || fail "clock.c does not compile"
+"${CC:-gcc}" -D_GNU_SOURCE -shared -fPIC -o "$folder/clock.so" "$folder/clock.c" || fail "clock.c does not compile"
 ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 TIMELINE_SECONDS=4 \
     succeeds mpirun -np 3 -x LD_PRELOAD="$folder/clock.so" "$build/tests/mpi/test_timeline"
 
