@@ -313,7 +313,7 @@ $(BUILD)/common/cpu/winograd/winograd_set_%.o: common/cpu/winograd/winograd_set.
 
 # (The settings are not in compile's line; where they change, its folders do.)
 own_mpi = $(if $(MPI_HOME),PATH=$(abspath $(MPI_HOME))/bin,$(if $(own),PATH=$(own)/bin $(file <$(own)/mpi)))
-$(BUILD)/common/comm/own_mpi.o: extra_flags = $(if $(own_mpi),-DHVDLAB_OWN_MPI='"$(strip $(own_mpi))"')
+$(BUILD)/common/comm/mpi_settings.o: extra_flags = $(if $(own_mpi),-DHVDLAB_OWN_MPI='"$(strip $(own_mpi))"')
 
 # Made from mpi.h: what of MPI mpi_calls.c and mpi_messages.c do not watch.
 mpi_watched := common/watch/mpi_calls.c common/watch/mpi_messages.c

@@ -5,17 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include "base/memory.h"
 #include "base/role.h"
 #include "base/error.h"
 #include "base/launcher.h"
 #include "base/layout.h"
-#include "comm/bridges.h"
 #include "comm/hooks.h"
 #include "observe/activity.h"
 #include "comm/mpi_errors.h"
+#include "comm/mpi_settings.h"
 #include "comm/stall.h"
 
 void (*after_mpi_start)(void);
@@ -44,37 +43,6 @@ void world_end(int status)
         stall_tell_leaving();
 }
 
-// Ranks of one machine read each other's memory if they may. If a container's filter forbids it,
-// Open MPI 4 prints errors unless it is told not to try.
-static void respect_containers(void)
-{
-    char from = 1, to = 0;
-    struct iovec here = {&to, 1}, there = {&from, 1};
-    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
-        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-}
-
-// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
-// which need none; and if a container's kernel doesn't answer, it prints errors. So on one machine,
-// also if it simulates several, it is told to compare addresses instead. Jobs of several machines
-// keep Open MPI's choice, without bridges that lead nowhere.
-static void respect_machines(void)
-{
-    if (ranks_share_machine())
-        setenv("OMPI_MCA_reachable", "weighted", 0);
-    else if (launched())
-        leave_out_bridges();
-}
-
-static void abort_job(int status)
-{
-    int finalized;
-    MPI_Finalized(&finalized);
-    if (finalized) // by the program itself
-        _exit(status);
-    MPI_Abort(MPI_COMM_WORLD, status);
-}
-
 static void check_launcher(void)
 {
     if (!launched())
@@ -98,6 +66,13 @@ static bool mpi_has_ended(void)
     int finalized;
     MPI_Finalized(&finalized);
     return world.stopped || finalized;
+}
+
+static void abort_job(int status)
+{
+    if (mpi_has_ended()) // by the program itself
+        _exit(status);
+    MPI_Abort(MPI_COMM_WORLD, status);
 }
 
 MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
@@ -143,8 +118,7 @@ void world_start(void)
     MPI_Initialized(&initialized);
     if (!initialized) {
         int provided;
-        respect_containers();
-        respect_machines();
+        mpi_settings_choose();
         stall_prepare(launcher_rank(), launcher_size());
         MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     }

@@ -9,7 +9,7 @@
 #include "base/output.h"
 #include "comm/hooks.h"
 #include "comm/hvd_run.h"
-#include "comm/own_mpi.h"
+#include "comm/mpi_settings.h"
 #include "comm/timeline_file.h"
 #include "comm/transport_choice.h"
 #include "comm/world.h"

@@ -1,10 +1,6 @@
-// Finds bridges to a machine's own containers and virtual machines. Every machine with Docker has
-// one, usually at the same address, and none leads to another physical machine. Open MPI takes them
-// for a shared network: a rank connects to its own machine, and the job fails. So Open MPI is told
-// to leave them out, as NCCL does (NCCL_SOCKET_IFNAME). For ranks in virtual machines of this one,
-// across such a bridge, set btl_tcp_if_include.
+// The settings of Open MPI for this machine; mpi_settings.h has the contract.
 
-#include "comm/bridges.h"
+#include "comm/mpi_settings.h"
 
 #include <glob.h>
 #include <link.h>
@@ -13,8 +9,49 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include "base/format.h"
+#include "base/launcher.h"
+#include "base/layout.h"
 
+// ---- An Open MPI that is not the system's.
+
+// Words NAME=VALUE from the Makefile; PATH's value is the folder of mpirun.
+#ifndef HVDLAB_OWN_MPI
+#define HVDLAB_OWN_MPI ""
+#endif
+
+static void add_to_path(const char *folder)
+{
+    const char *path = getenv("PATH");
+    size_t length = strlen(folder);
+    if (path && strncmp(path, folder, length) == 0 && strchr(":", path[length]))
+        return;
+    char *longer = format_text("%s:%s", folder, path ? path : "/usr/bin:/bin");
+    setenv("PATH", longer, 1);
+    free(longer);
+}
+
+void own_mpi_find(void)
+{
+    char words[] = HVDLAB_OWN_MPI, *rest;
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        if (strcmp(word, "PATH") == 0)
+            add_to_path(value);
+        else
+            setenv(word, value, 0);
+    }
+}
+
+// ---- Bridges to this machine's own containers and virtual machines.
+
+// Every machine with Docker has one, usually at the same address, and none leads to another physical
+// machine. Open MPI takes them for a shared network: a rank connects to its own machine, and the job
+// fails. So Open MPI is told to leave them out, as NCCL does (NCCL_SOCKET_IFNAME). For ranks in
+// virtual machines of this one, across such a bridge, set btl_tcp_if_include.
 #define INCLUDE "btl_tcp_if_include"
 #define EXCLUDE "btl_tcp_if_exclude"
 #define USUAL   "127.0.0.1/8,sppp" // what Open MPI leaves out where it is told nothing
@@ -37,11 +74,8 @@ static char *names_of_bridges(void)
     char *names = NULL;
     struct if_nameindex *all = if_nameindex();
     for (const struct if_nameindex *each = all; each && each->if_name; each++)
-        if (is_bridge(each->if_name)) {
-            char *more = format_text("%s,%s", names ? names : "", each->if_name);
-            free(names);
-            names = more;
-        }
+        if (is_bridge(each->if_name))
+            text_add(&names, ",%s", each->if_name);
     if (all)
         if_freenameindex(all);
     return names;
@@ -102,7 +136,7 @@ static bool somebody_says(void)
            dl_iterate_phdr(files_of_library_say, NULL);
 }
 
-void leave_out_bridges(void)
+static void leave_out_bridges(void)
 {
     char *names = names_of_bridges();
     if (names && !somebody_says()) {
@@ -111,4 +145,29 @@ void leave_out_bridges(void)
         free(all);
     }
     free(names);
+}
+
+// ---- Containers, and jobs of one machine.
+
+// Ranks of one machine read each other's memory if they may. If a container's filter forbids it,
+// Open MPI 4 prints errors unless it is told not to try.
+static void respect_containers(void)
+{
+    char from = 1, to = 0;
+    struct iovec here = {&to, 1}, there = {&from, 1};
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
+// which need none; and if a container's kernel doesn't answer, it prints errors. So on one machine,
+// also if it simulates several, it is told to compare addresses instead. Jobs of several machines
+// keep Open MPI's choice, without bridges that lead nowhere.
+void mpi_settings_choose(void)
+{
+    respect_containers();
+    if (ranks_share_machine())
+        setenv("OMPI_MCA_reachable", "weighted", 0);
+    else if (launched())
+        leave_out_bridges();
 }
