@@ -9,28 +9,17 @@
 #include "base/format.h"
 #include "comm/stall_words.h"
 
-// Words for the error classes of a call's arguments.
+// The error classes of a call's arguments.
 static bool is_of_arguments(int class)
 {
-    switch (class) {
-    case MPI_ERR_BUFFER:
-    case MPI_ERR_COUNT:
-    case MPI_ERR_TYPE:
-    case MPI_ERR_TAG:
-    case MPI_ERR_COMM:
-    case MPI_ERR_RANK:
-    case MPI_ERR_REQUEST:
-    case MPI_ERR_ROOT:
-    case MPI_ERR_GROUP:
-    case MPI_ERR_OP:
-    case MPI_ERR_TOPOLOGY:
-    case MPI_ERR_DIMS:
-    case MPI_ERR_ARG:
-    case MPI_ERR_TRUNCATE:
-        return true;
-    default:
-        return false;
-    }
+    static const int classes[] = {MPI_ERR_BUFFER, MPI_ERR_COUNT,   MPI_ERR_TYPE,     MPI_ERR_TAG,
+                                  MPI_ERR_COMM,   MPI_ERR_RANK,    MPI_ERR_REQUEST,  MPI_ERR_ROOT,
+                                  MPI_ERR_GROUP,  MPI_ERR_OP,      MPI_ERR_TOPOLOGY, MPI_ERR_DIMS,
+                                  MPI_ERR_ARG,    MPI_ERR_TRUNCATE};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (classes[i] == class)
+            return true;
+    return false;
 }
 
 // The call that this rank is in, else the function that Open MPI names.

@@ -108,10 +108,10 @@ static void finish_average(float *values, size_t count, int size)
         hvd_divide(values, count, size);
 }
 
-// The same for the hierarchical all-reduce, each of whose levels would average.
-static Reduction reduction_of(HvdOp op, int size)
+// Each level of the hierarchical all-reduce would average.
+static Reduction reduction_of(HvdOp op, int size, bool hierarchical)
 {
-    if (op == HVD_AVERAGE)
+    if (op == HVD_AVERAGE && hierarchical)
         return (Reduction){MPI_FLOAT, MPI_SUM, 1.0f / (float)size};
     return (Reduction){MPI_FLOAT, mpi_op(op, size), 1};
 }
@@ -130,7 +130,7 @@ void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
     int size;
     MPI_Comm_size(comm, &size);
     if (hierarchical_pays(count * sizeof *values, comm)) {
-        hierarchical_allreduce(values, count, reduction_of(op, size), comm);
+        hierarchical_allreduce(values, count, reduction_of(op, size, true), comm);
         return;
     }
     for (size_t begin = 0; begin < count; begin += PIECE) {
@@ -273,19 +273,18 @@ static void begin_average(float *values, size_t count)
     piece->compressed = hvd_compresses();
     if (piece->compressed)
         compress_piece(piece);
+    void *sent = piece->compressed ? (void *)piece->halves : values;
     size_t bytes = count * (piece->compressed ? sizeof *piece->halves : sizeof *values);
     piece->hierarchical = hierarchical_pays(bytes, comm);
+    Reduction reduction = piece->compressed
+                              ? bf16_reduction()
+                              : reduction_of(HVD_AVERAGE, world_size(), piece->hierarchical);
     *request = MPI_REQUEST_NULL;
-    if (piece->hierarchical && piece->compressed)
-        hierarchical_begin(piece->halves, count, bf16_reduction(), comm);
-    else if (piece->hierarchical)
-        hierarchical_begin(values, count, reduction_of(HVD_AVERAGE, world_size()), comm);
-    else if (piece->compressed)
-        MPI_Iallreduce(MPI_IN_PLACE, piece->halves, hvd_mpi_count(count), MPI_UINT16_T, bf16_sum(),
-                       comm, request);
+    if (piece->hierarchical)
+        hierarchical_begin(sent, count, reduction, comm);
     else
-        MPI_Iallreduce(MPI_IN_PLACE, values, hvd_mpi_count(count), MPI_FLOAT,
-                       mpi_op(HVD_AVERAGE, world_size()), comm, request);
+        MPI_Iallreduce(MPI_IN_PLACE, sent, hvd_mpi_count(count), reduction.type, reduction.op, comm,
+                       request);
 }
 
 // Within one machine the cores that would move the gradients are those that compute them, so there
