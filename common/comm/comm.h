@@ -7,10 +7,9 @@
 // (allreduce, broadcast, ...), in the same order and with the same sizes. The call returns when
 // this worker's part is done, so a worker waits for the others.
 //
-// Before values move, the workers compare the call: function, count, operation, root, model,
-// optimizer, length of training. Where these differ, the job ends with one error message that names
-// both sides. (The comparison takes a few microseconds a call, and an update of a distributed
-// optimizer.) As in MPI, only the order of the calls decides which values belong together.
+// Before values move, the workers compare the call (agreement.h), in a few microseconds. Where
+// function, count, operation, root, model, optimizer or length of training differ, the job ends with
+// one error message that names both sides.
 //
 // When a worker has waited for HVD_STALL_SECONDS (10; 0: never) in a call, hvd's or MPI's own, a
 // warning names which ranks wait in which call, and where the others are; it is repeated after
@@ -30,16 +29,10 @@
 // backward passes, pieces of the gradients from ready to averaged, waits, loading. The timeline is
 // lost where a job ends otherwise than by the end of main, exit(0) or hvd_shutdown.
 //
-// Between several hosts (simulated ones included) an all-reduce through MPI is hierarchical: sums
-// within each host, a ring between the hosts, the result distributed within each host. With H hosts
-// each link carries 2 (H - 1) / H of the data, the minimum, in 2 (H - 1) messages one after
-// another. MPI's own algorithm for little data sends fewer messages, log2(N) for N workers, each
-// with all the data. With time = latency + bytes / bandwidth, the ring is faster where a part of
-// the data is larger than latency * bandwidth: 6 KB on Ethernet of 1 Gbit/s and 50 us, 31 KB at 10
-// Gbit/s and 25 us. The slower link decides, since a wrong choice on the faster one costs only
-// microseconds. So the rule, the same on every worker and in every run, needs no measurement: data
-// of 8 KiB or more for each host use the hierarchical all-reduce, less data use MPI's.
-// HVD_HIERARCHICAL=1 has all use it, 0 none (auto: the rule). NCCL chooses by itself.
+// Between several hosts (simulated ones included) an all-reduce through MPI is hierarchical
+// (hierarchical.h) where its data are 8 KiB or more for each host; less data use MPI's own
+// algorithm. The rule is the same on every worker and in every run. HVD_HIERARCHICAL=1 has all use
+// it, 0 none (auto: the rule). NCCL chooses by itself.
 //
 // Values are floats in the host's memory, or in that of the GPU that this process works on: these
 // travel as a copy in the host's memory. A call that has the name of one of Horovod's means the

@@ -25,7 +25,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/launcher.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "base/format.h"
 #include "comm/comm.h"
