@@ -29,6 +29,13 @@ static Standing standing_of(const Run *run)
     return (Standing){.workers = run->plan.ranks, .bound = (int)run_flag(run, "--staleness ")};
 }
 
+// Does a worker leave by it?
+static bool is_leaving(const cJSON *event)
+{
+    return event_is(event, "ps_request") && !event_has(event, "kind", "pull") &&
+           !event_has(event, "kind", "push");
+}
+
 static void take(Standing *standing, const cJSON *event)
 {
     int worker = event_int(event, "worker");
@@ -38,13 +45,9 @@ static void take(Standing *standing, const cJSON *event)
         standing->waiting[worker] = false;
     if (!event_is(event, "ps_request"))
         return;
-    const char *kind = event_text(event, "kind");
-    if (strcmp(kind, "pull") == 0)
-        standing->waiting[worker] = true;
-    else if (strcmp(kind, "push") == 0)
-        standing->updates[worker]++;
-    else
-        standing->left[worker] = true;
+    standing->waiting[worker] |= event_has(event, "kind", "pull");
+    standing->updates[worker] += event_has(event, "kind", "push");
+    standing->left[worker] |= is_leaving(event);
 }
 
 static int slowest(const Standing *standing, bool of_all)
@@ -134,14 +137,6 @@ static const Diagnosis *too_far(const Common *common)
                                 : &d_bound_exceeded;
 }
 
-static int workers_left(const Standing *standing)
-{
-    int count = 0;
-    for (int w = 0; w < standing->workers; w++)
-        count += standing->left[w];
-    return count;
-}
-
 // A pull that is left unanswered while the next request is taken, although its worker is not too
 // far ahead; NULL: there is none.
 static char *waits_longer(const Run *run, int rank, Common *common)
@@ -151,7 +146,7 @@ static char *waits_longer(const Run *run, int rank, Common *common)
     char *evidence = NULL;
     bool by_leaving = false, answered = false;
     EACH_EVENT (event, events) {
-        int before = kept_waiting(&standing), left = workers_left(&standing);
+        int before = kept_waiting(&standing);
         if (event_is(event, "ps_request") && before >= 0) {
             common->beside_others = common->beside_others && answered;
             common->by_one = common->by_one && lead_of(&standing, before) == standing.bound;
@@ -166,7 +161,7 @@ static char *waits_longer(const Run *run, int rank, Common *common)
                 common->by_one && lead_of(&standing, event_int(event, "worker")) < standing.bound;
         take(&standing, event);
         if (before < 0)
-            by_leaving = workers_left(&standing) > left;
+            by_leaving = is_leaving(event);
     }
     return evidence;
 }
@@ -288,22 +283,18 @@ static bool in_rounds(const Run *run)
 
 static Fault rounds_fault(const Run *run)
 {
-    Fault fault = NO_FAULT;
-    for (int r = run->plan.ranks; r < run->ranks && in_rounds(run) && !fault.diagnosis; r++)
-        fault = round_fault(run, r);
-    return fault;
+    return in_rounds(run) ? each_server(run, round_fault) : NO_FAULT;
 }
 
 // Whether a server of the run has made an update without a worker that had left and brought nothing.
 static bool updates_without_leavers(const Run *run)
 {
     for (int r = run->plan.ranks; r < run->ranks && in_rounds(run); r++) {
-        const Events *events = &run->traces.of[r];
         Standing standing = standing_of(run);
         int updates = 0;
-        for (int i = 0; i < events->count; i++) {
-            take(&standing, events->items[i]);
-            if (!event_is(events->items[i], "ps_applied"))
+        EACH_EVENT (event, &run->traces.of[r]) {
+            take(&standing, event);
+            if (!event_is(event, "ps_applied"))
                 continue;
             if (is_complete(&standing, updates) && slowest(&standing, true) <= updates)
                 return true;
@@ -352,14 +343,12 @@ static const Diagnosis *mistake(const Traces *traces)
         if (waiting < 0)
             continue;
         Standing standing = {.workers = traces->workers};
-        for (int i = 0; i < traces->of[r].count; i++)
-            take(&standing, traces->of[r].items[i]);
+        EACH_EVENT (event, &traces->of[r])
+            take(&standing, event);
+        if (standing.updates[waiting] != slowest(&standing, false))
+            return &d_pull_not_answered_never_sent;
         bool some_left = slowest(&standing, true) < slowest(&standing, false);
-        if (some_left && standing.updates[waiting] == slowest(&standing, false))
-            return &d_waits_for_who_has_left_behind_leavers;
-        if (standing.updates[waiting] == slowest(&standing, false))
-            return &d_pull_not_answered_slowest;
-        return &d_pull_not_answered_never_sent;
+        return some_left ? &d_waits_for_who_has_left_behind_leavers : &d_pull_not_answered_slowest;
     }
     return NULL;
 }

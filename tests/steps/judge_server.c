@@ -28,17 +28,19 @@ static int kept_waiting(const Events *events)
     return -1;
 }
 
+static Fault server_answers_fault(const Run *run, int rank)
+{
+    int worker = kept_waiting(&run->traces.of[rank]);
+    return worker < 0 ? NO_FAULT
+                      : fault_with(&d_pull_answered_late,
+                                   "%s takes worker %d's pull, and another request before it has "
+                                   "sent the weights",
+                                   process_words(&run->traces, rank), worker);
+}
+
 static Fault answers_fault(const Run *run)
 {
-    for (int r = run->plan.ranks; r < run->ranks; r++) {
-        int worker = kept_waiting(&run->traces.of[r]);
-        if (worker >= 0)
-            return fault_with(&d_pull_answered_late,
-                              "%s takes worker %d's pull, and another request before it has sent "
-                              "the weights",
-                              process_words(&run->traces, r), worker);
-    }
-    return NO_FAULT;
+    return each_server(run, server_answers_fault);
 }
 
 // ---- Ends.

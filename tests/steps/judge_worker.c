@@ -7,7 +7,6 @@
 #include "diagnoses/judge_worker.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include "base/format.h"
 
@@ -25,47 +24,44 @@ static int to_server(const Events *events, const char *name, int server, int fro
     return count;
 }
 
-// The last such event before place `end`; NULL: there is none.
-static const cJSON *last_to_server(const Events *events, const char *name, int server, int end)
+// The place of the last such event before place `end`; -1: there is none.
+static int last_to_server(const Events *events, const char *name, int server, int end)
 {
-    for (int at = end - 1; at >= 0; at--)
-        if (event_is(events->items[at], name) &&
-            event_number(events->items[at], "server") == server)
-            return events->items[at];
-    return NULL;
+    int at = event_find_before(events, name, end);
+    while (at >= 0 && event_number(events->items[at], "server") != server)
+        at = event_find_before(events, name, at);
+    return at;
+}
+
+// The sum of a number of the last such event of each server; not a number where one has none.
+static double sum_of_last(const Events *events, const char *name, int servers, int end,
+                          const char *field)
+{
+    double sum = 0;
+    for (int s = 0; s < servers; s++) {
+        int at = last_to_server(events, name, s, end);
+        sum += event_number(at < 0 ? NULL : events->items[at], field);
+    }
+    return sum;
+}
+
+static bool has_for_each(const Events *events, const char *name, int servers)
+{
+    for (int s = 0; s < servers; s++)
+        if (last_to_server(events, name, s, events->count) < 0)
+            return false;
+    return true;
 }
 
 // ---- Weights.
 
-// What the gradient at that place was computed from, if each part was as it was pulled last; NaN:
-// some never was.
-static double pulled_weights(const Events *events, int servers, int gradient)
-{
-    double sum = 0;
-    for (int s = 0; s < servers; s++)
-        sum += event_number(last_to_server(events, "ps_pulled", s, gradient), "weights");
-    return sum;
-}
-
-// Was a server left out, in the whole trace?
-static bool any_never_asked(const Events *events, int servers)
-{
-    for (int s = 0; s < servers; s++)
-        if (to_server(events, "ps_pulled", s, 0, events->count) == 0)
-            return true;
-    return false;
-}
-
 // Was something pulled from each server since the last push to it?
 static bool all_are_new(const Events *events, int servers, int gradient)
 {
-    for (int s = 0; s < servers; s++) {
-        int at = gradient;
-        while (at > 0 && to_server(events, "ps_push", s, at - 1, at) == 0)
-            at--;
-        if (to_server(events, "ps_pulled", s, at, gradient) == 0)
+    for (int s = 0; s < servers; s++)
+        if (last_to_server(events, "ps_pulled", s, gradient) <=
+            last_to_server(events, "ps_push", s, gradient))
             return false;
-    }
     return true;
 }
 
@@ -73,11 +69,11 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int gra
 {
     if (event_count(events, "ps_pulled") == 0)
         return &d_pull_missing;
-    if (any_never_asked(events, servers))
+    if (!has_for_each(events, "ps_pulled", servers))
         return &d_pull_from_some_servers;
     if (!all_are_new(events, servers, gradient))
         return &d_old_weights;
-    double pulled = pulled_weights(events, servers, gradient),
+    double pulled = sum_of_last(events, "ps_pulled", servers, gradient, "weights"),
            used = event_number(events->items[gradient], "arena");
     return fabs(used - pulled) <= 1e-9 * (1 + fabs(pulled)) ? NULL
                                                             : &d_weights_changed; // the same bits
@@ -125,27 +121,25 @@ static Fault pushed_fault(const void *item)
 {
     const Gradient *gradient = item;
     const Events *events = gradient->events;
-    int least = INT32_MAX, most = 0;
-    double sum = 0, value = event_number(events->items[gradient->at], "value");
-    bool everywhere = true;
+    bool some_lacks = false, some_has_more = false;
     char *evidence = NULL;
     for (int s = 0; s < gradient->servers; s++) {
         int count = to_server(events, "ps_push", s, gradient->at, gradient->after);
-        least = count < least ? count : least;
-        most = count > most ? count : most;
-        everywhere = everywhere && to_server(events, "ps_push", s, 0, events->count) > 0;
-        sum += event_number(last_to_server(events, "ps_push", s, gradient->after), "value");
+        some_lacks = some_lacks || count == 0;
+        some_has_more = some_has_more || count > 1;
         text_add(&evidence, "%spushed to server %d before the next one: %d times", s ? "\n" : "", s,
                  count);
     }
     if (event_count(events, "ps_push") == 0)
         return (Fault){&d_push_missing, evidence};
-    if (!everywhere)
+    if (!has_for_each(events, "ps_push", gradient->servers))
         return (Fault){&d_push_to_some_servers, evidence};
-    if (least == 0)
+    if (some_lacks)
         return (Fault){&d_gradient_not_pushed, evidence};
-    if (most > 1)
+    if (some_has_more)
         return (Fault){&d_pushed_twice, evidence};
+    double value = event_number(events->items[gradient->at], "value"),
+           sum = sum_of_last(events, "ps_push", gradient->servers, gradient->after, "value");
     if (same_gradients(sum, value, fabs(value))) {
         free(evidence);
         return NO_FAULT;
@@ -165,33 +159,19 @@ static int gradients_of_share(const Run *run, int worker)
 }
 
 // In every run each worker computes as many gradients of a batch as there are servers, and
-// somewhere there are several.
-static bool computes_once_a_server(const Runs *runs)
+// somewhere there are several. The first such run; NULL: it is not so.
+static const Run *computed_once_a_server(const Runs *runs)
 {
-    bool several = false;
+    const Run *first = NULL;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        several = several || run->plan.servers > 1;
         for (int r = 0; r < run->plan.ranks; r++)
             if (event_count(&run->traces.of[r], "gradient") !=
                 gradients_of_share(run, r) * run->plan.servers)
-                return false;
+                return NULL;
+        if (!first && run->plan.servers > 1)
+            first = run;
     }
-    return several;
-}
-
-// Reports such a run.
-static bool report_once_a_server(const Runs *runs, Report *report)
-{
-    for (int i = 0; i < runs->count && computes_once_a_server(runs); i++) {
-        const Run *run = &runs->items[i];
-        if (run->plan.servers < 2)
-            continue;
-        report_failure_in(report, runs, run, STEPS, &d_batch_computed_again,
-                          "worker 0 computed %d gradients of %d batches",
-                          event_count(&run->traces.of[0], "gradient"), gradients_of_share(run, 0));
-        return true;
-    }
-    return false;
+    return first;
 }
 
 static Fault steps_fault(const Run *run)
@@ -200,8 +180,8 @@ static Fault steps_fault(const Run *run)
         int count = event_count(&run->traces.of[r], "gradient"),
             needed = gradients_of_share(run, r);
         if (count < needed)
-            return fault_with(count ? &d_steps_missing : &d_nothing_trained,
-                              "worker %d computed %d gradients of %d", r, count, needed);
+            return fault_with(&d_steps_missing, "worker %d computed %d gradients of %d", r, count,
+                              needed);
     }
     return NO_FAULT;
 }
@@ -211,8 +191,14 @@ static const ItemProperty of_gradients[] = {
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (report_once_a_server(runs, report))
+    const Run *again = computed_once_a_server(runs);
+    if (again) {
+        report_failure_in(report, runs, again, STEPS, &d_batch_computed_again,
+                          "worker 0 computed %d gradients of %d batches",
+                          event_count(&again->traces.of[0], "gradient"),
+                          gradients_of_share(again, 0));
         return;
+    }
     judge_property(runs, STEPS, steps_fault, report);
     judge_items(runs, each_gradient, of_gradients, report);
 }

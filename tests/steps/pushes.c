@@ -25,13 +25,6 @@ static double value_of(const cJSON *event)
 
 // ---- What is wrong with a push.
 
-// Where the next request stands, or the end.
-static int next_request(const Events *events, int at)
-{
-    int next = event_find(events, "ps_request", at + 1);
-    return next < 0 ? events->count : next;
-}
-
 // An update by just these gradients, from place `from` up to `end`; -1: there is none.
 static int update_by(const Events *events, double value, int from, int end)
 {
@@ -40,14 +33,6 @@ static int update_by(const Events *events, double value, int from, int end)
             same_gradients(value_of(events->items[at]), value, 0))
             return at;
     return -1;
-}
-
-static int updates_between(const Events *events, int from, int end)
-{
-    int count = 0;
-    for (int at = from; at < end; at++)
-        count += event_is(events->items[at], "ps_applied");
-    return count;
 }
 
 // Is the update the sum, or the mean, of some pushes in a row, the last of which stands before it?
@@ -75,10 +60,11 @@ static bool any_update_of_several(const Events *events)
     return false;
 }
 
-static const Diagnosis *wrong_push(const Events *events, int push)
+// What is wrong with the push at that place, after which a server made so many updates before the next
+// request; NULL: nothing.
+static const Diagnosis *wrong_push(const Events *events, int push, int end, int count)
 {
     double value = value_of(events->items[push]);
-    int end = next_request(events, push), count = updates_between(events, push, end);
     int first = update_by(events, value, push, end);
     if (count == 1 && first >= 0)
         return NULL;
@@ -92,47 +78,58 @@ static const Diagnosis *wrong_push(const Events *events, int push)
                                                              : &d_push_not_applied;
 }
 
-static Fault push_fault(const Run *run, int rank)
+static Fault server_pushes_fault(const Run *run, int rank)
 {
     const Events *events = &run->traces.of[rank];
     int number = 0;
-    for (int at = 0; at < events->count; at++) {
+    EACH (at, events, "ps_request") {
         if (!is_push(events->items[at]))
             continue;
+        int end = event_find(events, "ps_request", at + 1), count = 0;
+        end = end < 0 ? events->count : end;
+        for (int next = at; (next = event_find(events, "ps_applied", next + 1)) >= 0;)
+            count += next < end;
+        const Diagnosis *diagnosis = wrong_push(events, at, end, count);
         number++;
-        const Diagnosis *diagnosis = wrong_push(events, at);
-        if (!diagnosis)
-            continue;
-        int end = next_request(events, at), count = updates_between(events, at, end);
-        return fault_with(diagnosis,
-                          "%s takes push number %d, of worker %.0f, and makes %d update%s before "
-                          "it asks for the next request\nin the whole run it takes %d pushes and "
-                          "makes %d updates",
-                          process_words(&run->traces, rank), number,
-                          event_number(events->items[at], "worker"), count, count == 1 ? "" : "s",
-                          requests_taken(&run->traces, rank, "push", -1),
-                          event_count(events, "ps_applied"));
+        if (diagnosis)
+            return fault_with(diagnosis,
+                              "%s takes push number %d, of worker %.0f, and makes %d update%s "
+                              "before it asks for the next request\nin the whole run it takes %d "
+                              "pushes and makes %d updates",
+                              process_words(&run->traces, rank), number,
+                              event_number(events->items[at], "worker"), count,
+                              count == 1 ? "" : "s", requests_taken(&run->traces, rank, "push", -1),
+                              event_count(events, "ps_applied"));
     }
     return NO_FAULT;
 }
 
+Fault each_server(const Run *run, Fault (*fault)(const Run *run, int rank))
+{
+    Fault found = NO_FAULT;
+    for (int r = run->plan.ranks; r < run->ranks && !found.diagnosis; r++)
+        found = fault(run, r);
+    return found;
+}
+
 Fault pushes_fault(const Run *run)
 {
-    Fault fault = NO_FAULT;
-    for (int r = run->plan.ranks; r < run->ranks && !fault.diagnosis; r++)
-        fault = push_fault(run, r);
-    return fault;
+    return each_server(run, server_pushes_fault);
 }
 
 // ---- Ends.
 
+static Fault server_return_fault(const Run *run, int rank)
+{
+    return event_count(&run->traces.of[rank], "ps_stop") > 0
+               ? NO_FAULT
+               : fault_with(&d_ends_in_the_loop, "%s ends without ps_server_stop",
+                            process_words(&run->traces, rank));
+}
+
 Fault return_fault(const Run *run)
 {
-    for (int r = run->plan.ranks; r < run->ranks; r++)
-        if (event_count(&run->traces.of[r], "ps_stop") == 0)
-            return fault_with(&d_ends_in_the_loop, "%s ends without ps_server_stop",
-                              process_words(&run->traces, r));
-    return NO_FAULT;
+    return each_server(run, server_return_fault);
 }
 
 int unanswered_worker(const Traces *traces, int server_rank)
@@ -158,20 +155,17 @@ static bool ended_itself(const Events *events)
 bool report_left_early(const Run *run, Report *report)
 {
     for (int r = run->plan.ranks; r < run->ranks; r++) {
-        int left = requests_taken(&run->traces, r, "done", -1) +
-                   requests_taken(&run->traces, r, "lost", -1);
+        int lost = requests_taken(&run->traces, r, "lost", -1);
+        int left = lost + requests_taken(&run->traces, r, "done", -1);
         bool ended = ended_itself(&run->traces.of[r]);
         if ((event_count(&run->traces.of[r], "ps_stop") == 0 && !ended) || left >= run->plan.ranks)
             continue;
-        report_failure(
-            report, "servers serve until all workers have left", &d_left_too_early,
-            evidence_of_run(run,
-                            format_text("%s has %s when %d of %d workers had left%s",
-                                        process_words(&run->traces, r),
-                                        ended ? "ended its program" : "left", left, run->plan.ranks,
-                                        requests_taken(&run->traces, r, "lost", -1) > 0
-                                            ? ", one of them without a word"
-                                            : "")));
+        char *evidence =
+            format_text("%s has %s when %d of %d workers had left%s",
+                        process_words(&run->traces, r), ended ? "ended its program" : "left", left,
+                        run->plan.ranks, lost > 0 ? ", one of them without a word" : "");
+        report_failure(report, "servers serve until all workers have left", &d_left_too_early,
+                       evidence_of_run(run, evidence));
         return true;
     }
     return false;

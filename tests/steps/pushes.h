@@ -13,6 +13,9 @@
 Fault pushes_fault(const Run *run);
 Fault return_fault(const Run *run);
 
+// The first fault that a server of the run has.
+Fault each_server(const Run *run, Fault (*fault)(const Run *run, int rank));
+
 // Do two fingerprints mean the same gradients, but for rounding? `scale` is of their size.
 bool same_gradients(double a, double b, double scale);
 
