@@ -3,6 +3,8 @@
 #include "streams.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
@@ -65,7 +67,6 @@ void worker_free(Worker *worker)
     free(worker->test.items);
 }
 
-// The largest value of a field over all batches.
 double most_of(const Stream *stream, const char *field)
 {
     double largest = 0;
@@ -74,15 +75,20 @@ double most_of(const Stream *stream, const char *field)
     return largest;
 }
 
-int changed_images(const Stream *stream, int *images)
+double sum_of(const Stream *stream, const char *field)
 {
-    double changed = 0;
-    *images = 0;
-    for (int i = 0; i < stream->count; i++) {
-        changed += event_number(stream->items[i].taken, "changed");
-        *images += stream->items[i].size;
-    }
-    return (int)changed;
+    double sum = 0;
+    for (int i = 0; i < stream->count; i++)
+        sum += event_number(stream->items[i].taken, field);
+    return sum;
+}
+
+int images_of(const Stream *stream)
+{
+    int images = 0;
+    for (int i = 0; i < stream->count; i++)
+        images += stream->items[i].size;
+    return images;
 }
 
 int pass_count(const Worker *worker)
@@ -97,44 +103,38 @@ const Taken *pass_of(const Worker *worker, int pass)
 
 // ---- The stages, as they were asked for.
 
-static bool is_stage(const char *text, const char *kind)
+// The first stage of a kind, from a place in the list on; NULL: there is none.
+static const char *find_stage(const char *at, const char *kind)
 {
     size_t length = strlen(kind);
-    return strncmp(text, kind, length) == 0 && strchr(", ", text[length]);
-}
-
-// The place of the first stage of a kind ("cache": in memory or in a file), and of the last one,
-// from 0; -1: there is none.
-int stage_place(const char *stages, const char *kind, bool last)
-{
-    int found = -1;
-    for (int at = 0; *stages; at++) {
-        bool same = is_stage(stages, kind) ||
-                    (strcmp(kind, "cache") == 0 && is_stage(stages, "cache_in_file"));
-        if (same && (last || found < 0))
-            found = at;
-        stages += strcspn(stages, ",");
-        stages += *stages == ',';
+    for (; *at; at += strspn(at, ",")) {
+        bool same = strncmp(at, kind, length) == 0;
+        if (same && (strchr(", ", at[length]) || strncmp(at + length, "_in_file", 8) == 0))
+            return at;
+        at += strcspn(at, ",");
     }
-    return found;
+    return NULL;
 }
 
 bool has_stage(const Stream *stream, const char *kind)
 {
-    return stage_place(stream->stages, kind, false) >= 0;
+    return find_stage(stream->stages, kind) != NULL;
 }
 
-// True where there are both, and some stage of the first kind comes before some of the second.
 bool comes_before(const Stream *stream, const char *first, const char *second)
 {
-    int from = stage_place(stream->stages, first, false),
-        to = stage_place(stream->stages, second, true);
-    return from >= 0 && to >= 0 && from < to;
+    const char *at = find_stage(stream->stages, first);
+    return at && find_stage(at + 1, second);
 }
 
-Fault found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream)
+Fault found_wrong(const Stream *stream, const Diagnosis *diagnosis, const char *format, ...)
 {
+    va_list arguments;
+    va_start(arguments, format);
+    Fault fault = {diagnosis, NULL};
+    CHECK(vasprintf(&fault.evidence, format, arguments) >= 0);
+    va_end(arguments);
     if (*stream->stages)
-        text_add(&evidence, "\nits stages: %s", stream->stages);
-    return (Fault){diagnosis, evidence};
+        text_add(&fault.evidence, "\nits stages: %s", stream->stages);
+    return fault;
 }

@@ -37,40 +37,23 @@ typedef struct {
 Worker worker_of(const Run *run, int rank);
 void worker_free(Worker *worker);
 
-// The largest value of a field over all batches.
+// Over all batches: the largest value of a field, and the sum; how many images they have.
 double most_of(const Stream *stream, const char *field);
-
-// Images that were shifted or flipped, of all.
-int changed_images(const Stream *stream, int *images);
+double sum_of(const Stream *stream, const char *field);
+int images_of(const Stream *stream);
 
 // Whole passes over the training images, and the batches of one, from 0.
 int pass_count(const Worker *worker);
 const Taken *pass_of(const Worker *worker, int pass);
 
-// The place of the first stage of a kind ("cache": in memory or in a file), and of the last one,
-// from 0; -1: there is none.
-int stage_place(const char *stages, const char *kind, bool last);
+// Has the stream a stage of a kind ("cache": in memory or in a file)?
 bool has_stage(const Stream *stream, const char *kind);
 
-// True where there are both, and some stage of the first kind comes before some of the second.
+// True where some stage of the first kind comes before another one of the second.
 bool comes_before(const Stream *stream, const char *first, const char *second);
 
-// Takes the evidence over, and adds the stream's stages.
-Fault found_wrong(const Diagnosis *diagnosis, char *evidence, const Stream *stream);
-
-// Which images come, in which order, and how they look (stream_images.c).
-Fault whole_passes(const void *worker);
-Fault other_orders(const void *worker);
-Fault augmented_again(const void *worker);
-Fault validated_once(const void *worker);
-
-// What they cost: the disk, memory, and the trainer's own time (stream_work.c).
-Fault train_read_once(const void *worker);
-Fault test_read_once(const void *worker);
-Fault buffer_size(const void *worker);
-Fault cache_size(const void *worker);
-Fault train_ahead(const void *worker);
-Fault test_ahead(const void *worker);
-Fault trains_on(const void *worker);
+// A fault with that evidence, and the stream's stages.
+Fault found_wrong(const Stream *stream, const Diagnosis *diagnosis, const char *format, ...)
+    PRINTF_LIKE(3, 4);
 
 #endif
