@@ -1,6 +1,6 @@
 // Shards: in every epoch each image is trained on once, by one of the ranks; so are the test images
-// looked at. What counts is what the ranks drew: shards.c compares it with shards, and in
-// shards_trained.c it is judged what is trained on; here it is the rest.
+// looked at. What counts is what the ranks drew: shards.c judges whether it is all images, each once;
+// here it is the rest.
 
 #include "drawn.h"
 #include "end.h"
@@ -9,7 +9,7 @@
 #include "whereabouts.h"
 #include "diagnoses/judge_shard.h"
 
-#include <stdlib.h>
+#include <string.h>
 #include "base/format.h"
 
 #define EPOCHS "all ranks train for the command line's number of epochs, and validate after each"
@@ -66,67 +66,34 @@ static Fault splits_fault(const void *item)
 
 // ---- Order.
 
-// The first epoch, from 1, in which the rank draws in the same order as in the one before; 0: none.
-static int same_order(const Passes *passes, int rank)
+static bool same_order(const Pass *a, const Pass *b)
 {
     const int few = 5; // so many may come in the same order by chance
-    for (int p = 1; p < passes->count[rank]; p++) {
-        const Pass *pass = &passes->of[rank][p], *before = pass - 1;
-        bool same = pass->count == before->count && pass->count > few;
-        for (int i = 0; same && i < pass->count; i++)
-            same = pass->images[i] == before->images[i];
-        if (same)
-            return p;
-    }
-    return 0;
+    return a->count == b->count && a->count > few &&
+           memcmp(a->images, b->images, sizeof *a->images * (size_t)a->count) == 0;
 }
 
-static char *order_evidence(const Passes *passes, int rank, int pass)
+static void add_order(char **text, const Pass *pass)
 {
-    char *evidence = NULL;
-    for (int p = pass - 1; p <= pass; p++) {
-        const Pass *own = &passes->of[rank][p];
-        text_add(&evidence, "%srank %d, epoch %d:", evidence ? "\n" : "", rank, p + 1);
-        for (int i = 0; i < own->count && i < 8; i++)
-            text_add(&evidence, " %d", own->images[i]);
-        text_add(&evidence, " ...");
-    }
-    return evidence;
+    for (int i = 0; i < pass->count && i < 8; i++)
+        text_add(text, " %d", pass->images[i]);
+    text_add(text, " ...");
 }
 
 static Fault order_fault(const void *item)
 {
     const Passes *passes = &((const ShardsDrawn *)item)->trained;
-    for (int r = 0; r < passes->run->ranks; r++) {
-        int pass = same_order(passes, r);
-        if (pass > 0)
-            return (Fault){&d_same_order, order_evidence(passes, r, pass)};
-    }
-    return NO_FAULT;
-}
-
-// ---- Validation.
-
-static const Diagnosis *wrong_validation(const Passes *passes, int pass)
-{
-    if (passes->run->ranks > 1 && on_all_ranks(passes, pass, draws_beyond_a_shard))
-        return &d_test_not_sharded;
-    if (!on_all_ranks(passes, pass, has_no_repeat))
-        return &d_validation_steps_wrong_too_many;
-    if (count_images(passes, pass, is_repeated) > 0)
-        return &d_test_shards_overlap;
-    return on_all_ranks(passes, pass, draws_all_that_it_ever_draws)
-               ? &d_test_images_left_out
-               : &d_validation_steps_wrong_too_few;
-}
-
-static Fault validation_fault(const void *item)
-{
-    const Passes *passes = &((const ShardsDrawn *)item)->validated;
-    int size = (int)run_flag(passes->run, "--val-batch-size ");
-    for (int p = 0; p < passes->count[0]; p++)
-        if (count_images(passes, p, is_repeated) > 0 || lacks_images(passes, p, size))
-            return (Fault){wrong_validation(passes, p), pass_evidence(passes, p, "validation")};
+    for (int r = 0; r < passes->run->ranks; r++)
+        for (int p = 1; p < passes->count[r]; p++) {
+            const Pass *pass = &passes->of[r][p], *before = pass - 1;
+            if (!same_order(pass, before))
+                continue;
+            Fault fault = fault_with(&d_same_order, "rank %d, epoch %d:", r, p);
+            add_order(&fault.evidence, before);
+            text_add(&fault.evidence, "\nrank %d, epoch %d:", r, p + 1);
+            add_order(&fault.evidence, pass);
+            return fault;
+        }
     return NO_FAULT;
 }
 
