@@ -46,11 +46,6 @@ typedef struct {
     int open_count;
 } GatherReader;
 
-static bool begins(const cJSON *event)
-{
-    return event_is(event, "collective_begin") || event_is(event, "message_begin");
-}
-
 // With the gradients of a piece a rank exchanges sums.
 static bool moves_weights(const GatherReader *reader, const cJSON *event)
 {
@@ -61,7 +56,7 @@ static bool moves_weights(const GatherReader *reader, const cJSON *event)
 
 static void take_transfer(GatherReader *reader, Point *point, const cJSON *event)
 {
-    if (begins(event)) {
+    if (event_is(event, "collective_begin") || event_is(event, "message_begin")) {
         reader->begun = (Transfer){.piece = -1, .function = NULL};
         if (moves_weights(reader, event)) {
             reader->begun.function = event_text(event, "function");
@@ -175,25 +170,22 @@ static Fault each_point(const Runs *runs, const Run *run, ItemFault fault)
 // "pass 12, the backward pass of piece 3, rank 1: "
 static Fault fault_in(const Point *point, Fault fault)
 {
+    if (point->moment == UPDATE)
+        return fault_at(fault, "update %d, rank %d: ", point->update, point->rank);
+    if (point->moment == END)
+        return fault_at(fault, "the end of the training, rank %d: ", point->rank);
     return fault_at(fault, "pass %d, the %s pass of piece %d, rank %d: ", point->number,
                     point->direction, point->piece, point->rank);
 }
 
 static Fault late_fault(const Point *point)
 {
-    const char *function = point->late->function;
-    if (point->moment == UPDATE)
-        return fault_with(&d_under_way_in_the_update,
-                          "update %d, rank %d: a transfer begun by %s goes on", point->update,
-                          point->rank, function);
-    if (point->moment == END)
-        return fault_with(&d_request_not_awaited,
-                          "rank %d: a transfer begun by %s is not waited for", point->rank,
-                          function);
-    return fault_in(point,
-                    fault_with(&d_request_not_awaited,
-                               "a transfer goes on that %s has begun before piece %d was computed",
-                               function, point->late->piece));
+    Fault fault =
+        fault_with(point->moment == UPDATE ? &d_under_way_in_the_update : &d_request_not_awaited,
+                   "a transfer goes on that %s has begun", point->late->function);
+    if (point->moment == PASS)
+        text_add(&fault.evidence, " before piece %d was computed", point->late->piece);
+    return fault_in(point, fault);
 }
 
 // Parts may be rounded up; twice as much is another layer.
@@ -272,13 +264,12 @@ static void judge_early(const Runs *runs, Report *report)
         const Direction *d = &of[i];
         if (d->early < d->passes) {
             const Point *p = &d->missing;
-            report_failure_in(
-                report, runs, p->run, EARLY, not_early(&of[0], &of[1]),
-                "pass %d, the %s pass of piece %d, rank %d: %.0f bytes travel\nthe others' parts "
-                "of the next piece: %.0f bytes\npasses in which they travel: forward %d of %d, "
-                "backward %d of %d",
-                p->number, p->direction, p->piece, p->rank, p->under_way, p->needed, of[0].early,
-                of[0].passes, of[1].early, of[1].passes);
+            Fault fault = fault_with(
+                not_early(&of[0], &of[1]),
+                "%.0f bytes travel\nthe others' parts of the next piece: %.0f bytes\npasses in "
+                "which they travel: forward %d of %d, backward %d of %d",
+                p->under_way, p->needed, of[0].early, of[0].passes, of[1].early, of[1].passes);
+            report_fault(report, runs, p->run, EARLY, fault_in(p, fault));
             return;
         }
         // The machine alone is not as fast as that each time.

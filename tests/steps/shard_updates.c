@@ -118,18 +118,6 @@ Fault each_update(const Runs *runs, const Run *run, ItemFault fault)
 
 // ---- Faults of an update.
 
-static void add_parts(const ShardUpdate *update, int p, char **text)
-{
-    for (int r = 0; r < update->ranks; r++) {
-        const PieceOf *piece = &update->of[r][p];
-        if (piece->updates == 0)
-            text_add(text, "\nrank %d: updates none", r);
-        else
-            text_add(text, "\nrank %d: %d weights from number %d on", r, piece->count,
-                     piece->begin);
-    }
-}
-
 // How many workers have this weight of a piece in their part.
 static int owners(const ShardUpdate *update, int p, int weight)
 {
@@ -181,7 +169,12 @@ Fault parts_fault(const void *item)
         if (weight < 0 && !unequal)
             continue;
         char *text = format_text("piece %d of update %d has %d weights", p, update->number, length);
-        add_parts(update, p, &text);
+        for (int r = 0; r < update->ranks; r++)
+            if (update->of[r][p].updates == 0)
+                text_add(&text, "\nrank %d: updates none", r);
+            else
+                text_add(&text, "\nrank %d: %d weights from number %d on", r,
+                         update->of[r][p].count, update->of[r][p].begin);
         if (weight < 0)
             return (Fault){&d_parts_unequal, text};
         text_add(&text, "\nweight %d is in %d parts", weight, owners(update, p, weight));
@@ -190,24 +183,21 @@ Fault parts_fault(const void *item)
     return NO_FAULT;
 }
 
-// Sums over the ranks: of their own gradients; of what they keep.
-static double sum_of_own(const ShardUpdate *update, int p, double *largest)
-{
-    double sum = 0;
-    *largest = 0;
-    for (int r = 0; r < update->ranks; r++) {
-        sum += update->of[r][p].gradients;
-        *largest = fmax(*largest, fabs(update->of[r][p].gradients));
-    }
-    return sum;
-}
+// Of a piece, over all ranks: the sum of their own gradients, and the largest one; the sum of what they
+// keep.
+typedef struct {
+    double own, largest, kept;
+} Sums;
 
-static double sum_of_kept(const ShardUpdate *update, int p)
+static Sums sums_of(const ShardUpdate *update, int p)
 {
-    double sum = 0;
-    for (int r = 0; r < update->ranks; r++)
-        sum += update->of[r][p].kept;
-    return sum;
+    Sums sums = {0};
+    for (int r = 0; r < update->ranks; r++) {
+        sums.own += update->of[r][p].gradients;
+        sums.largest = fmax(sums.largest, fabs(update->of[r][p].gradients));
+        sums.kept += update->of[r][p].kept;
+    }
+    return sums;
 }
 
 // True where the parts of a piece are those that hvd_reduce_scatter() gives: the first ones are
@@ -225,19 +215,18 @@ static bool are_its_parts(const ShardUpdate *update, int p)
     return true;
 }
 
-static const Diagnosis *wrong_mean(const ShardUpdate *update, int p)
+static const Diagnosis *wrong_mean(const ShardUpdate *update, int p, Sums sums)
 {
-    double largest, own_sum = sum_of_own(update, p, &largest);
-    double kept = sum_of_kept(update, p);
-    for (int r = 0; r < update->ranks; r++)
-        if (update->ranks > 1 && !update->of[r][p].exchanged)
+    const int ranks = update->ranks;
+    const double allowed = TOLERANCE * sums.largest;
+    for (int r = 0; r < ranks; r++)
+        if (ranks > 1 && !update->of[r][p].exchanged)
             return &d_gradients_not_averaged;
-    if (fabs(kept - own_sum) <= TOLERANCE * largest * update->ranks)
+    if (fabs(sums.kept - sums.own) <= allowed * ranks)
         return &d_gradients_summed;
-    if (kept == 0)
+    if (sums.kept == 0)
         return &d_nothing_kept;
-    bool divided = fabs(kept - own_sum / update->ranks / update->ranks) <= TOLERANCE * largest;
-    if (divided && update->ranks > 1)
+    if (ranks > 1 && fabs(sums.kept - sums.own / ranks / ranks) <= allowed)
         return &d_averaged_twice;
     bool scattered = ranks_that_called(update->run, "hvd_reduce_scatter") != 0;
     return scattered && !are_its_parts(update, p) ? &d_remainder_elsewhere : &d_not_the_mean;
@@ -247,16 +236,17 @@ Fault mean_fault(const void *item)
 {
     const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++) {
-        double largest, mean = sum_of_own(update, p, &largest) / update->ranks;
-        double kept = sum_of_kept(update, p);
-        if (fabs(kept - mean) <= TOLERANCE * largest)
+        Sums sums = sums_of(update, p);
+        double mean = sums.own / update->ranks;
+        if (fabs(sums.kept - mean) <= TOLERANCE * sums.largest)
             continue;
         char *text = format_text("piece %d of update %d, as fingerprints:", p, update->number);
         for (int r = 0; r < update->ranks; r++)
             text_add(&text, "\nrank %d: computed %9.5f, keeps %9.5f", r, update->of[r][p].gradients,
                      update->of[r][p].kept);
-        text_add(&text, "\nmean of the gradients %9.5f, sum of what is kept %9.5f", mean, kept);
-        return (Fault){wrong_mean(update, p), text};
+        text_add(&text, "\nmean of the gradients %9.5f, sum of what is kept %9.5f", mean,
+                 sums.kept);
+        return (Fault){wrong_mean(update, p, sums), text};
     }
     return NO_FAULT;
 }

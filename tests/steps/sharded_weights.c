@@ -88,65 +88,42 @@ static char *name_of(const LayerPass *pass)
 
 // ---- The weights of a pass.
 
-static bool are_near(const LayerPass *pass, const double parts[MAX_RANKS], int rank)
+// What the weights are with which all workers compute.
+typedef struct {
+    bool right, old, zeros, own_part, equal; // old: from before the last update
+} Computed;
+
+static bool are_near(double value, double other, double largest)
 {
-    double sum = 0, largest = 0;
+    return fabs(value - other) <= ROUNDING * (1 + largest);
+}
+
+static Computed computed_with(const LayerPass *pass)
+{
+    double sum = 0, largest = 0, old_sum = 0, old_largest = 0;
     for (int r = 0; r < pass->run->ranks; r++) {
-        sum += parts[r];
-        largest = fmax(largest, fabs(parts[r]));
+        sum += pass->part[r];
+        largest = fmax(largest, fabs(pass->part[r]));
+        old_sum += pass->old[r];
+        old_largest = fmax(old_largest, fabs(pass->old[r]));
     }
-    return fabs(pass->weights[rank] - sum) <= ROUNDING * (1 + largest);
-}
-
-static bool on_all(const LayerPass *pass, bool (*holds)(const LayerPass *pass, int rank))
-{
-    for (int r = 0; r < pass->run->ranks; r++)
-        if (!holds(pass, r))
-            return false;
-    return true;
-}
-
-static bool are_right(const LayerPass *pass, int rank)
-{
-    return are_near(pass, pass->part, rank);
-}
-
-static bool are_old(const LayerPass *pass, int rank)
-{
-    return are_near(pass, pass->old, rank);
-}
-
-static bool are_zeros(const LayerPass *pass, int rank)
-{
-    return pass->weights[rank] == 0;
-}
-
-static bool are_its_part(const LayerPass *pass, int rank)
-{
-    return fabs(pass->weights[rank] - pass->part[rank]) <= ROUNDING * (1 + fabs(pass->part[rank]));
-}
-
-static bool are_those_of_the_root(const LayerPass *pass, int rank)
-{
-    return pass->weights[rank] == pass->weights[0];
-}
-
-static const Diagnosis *wrong_weights(const LayerPass *pass)
-{
-    bool several = pass->run->ranks > 1;
-    if (on_all(pass, are_zeros))
-        return &d_gathered_nothing;
-    if (several && on_all(pass, are_its_part))
-        return &d_own_part_only;
-    if (on_all(pass, are_old))
-        return &d_old_weights;
-    return on_all(pass, are_those_of_the_root) ? &d_gathered_wrong : &d_weights_differ;
+    Computed all = {true, true, true, true, true};
+    for (int r = 0; r < pass->run->ranks; r++) {
+        double weights = pass->weights[r], part = pass->part[r];
+        all.right = all.right && are_near(weights, sum, largest);
+        all.old = all.old && are_near(weights, old_sum, old_largest);
+        all.zeros = all.zeros && weights == 0;
+        all.own_part = all.own_part && are_near(weights, part, fabs(part));
+        all.equal = all.equal && weights == pass->weights[0];
+    }
+    return all;
 }
 
 static Fault weights_fault(const void *item)
 {
     const LayerPass *pass = item;
-    if (on_all(pass, are_right))
+    Computed all = computed_with(pass);
+    if (all.right)
         return NO_FAULT;
     double sum = 0;
     char *text = name_of(pass);
@@ -157,7 +134,12 @@ static Fault weights_fault(const void *item)
         sum += pass->part[r];
     }
     text_add(&text, "\nsum of what is kept: %.9g", sum);
-    return (Fault){wrong_weights(pass), text};
+    return (Fault){all.zeros                              ? &d_gathered_nothing
+                   : pass->run->ranks > 1 && all.own_part ? &d_own_part_only
+                   : all.old                              ? &d_old_weights
+                   : all.equal                            ? &d_gathered_wrong
+                                                          : &d_weights_differ,
+                   text};
 }
 
 // ---- Memory.
@@ -247,31 +229,34 @@ static bool leaks(const Run *run)
     return true;
 }
 
-// It does on all ranks of all runs that are long enough, or nothing is said.
+// A run that is long enough, where the memory grows on all ranks of all such runs; else NULL.
+static const Run *leaking_run(const Runs *runs)
+{
+    const Run *found = NULL;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (event_count(&run->traces.of[0], "process_memory") >= ENOUGH_UPDATES) {
+            if (!leaks(run))
+                return NULL;
+            found = run;
+        }
+    return found;
+}
+
 static void judge_growth(const Runs *runs, Report *report)
 {
-    const Run *shown = NULL;
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        if (event_count(&run->traces.of[0], "process_memory") < ENOUGH_UPDATES)
-            continue;
-        if (!leaks(run)) {
-            shown = NULL;
-            break;
-        }
-        shown = run;
-    }
-    if (!shown) {
+    const Run *run = leaking_run(runs);
+    if (!run) {
         report_ok(report, FREED);
         return;
     }
-    const Events *events = &shown->traces.of[0];
+    const Events *events = &run->traces.of[0];
     double second = event_number(event_nth(events, "process_memory", 1), "bytes");
     double last = event_number(event_last(events, "process_memory"), "bytes");
-    report_failure_in(report, runs, shown, FREED, &d_memory_leak,
+    report_failure_in(report, runs, run, FREED, &d_memory_leak,
                       "rank 0: %.1f MB after update 2, %.1f MB after update %d\nall weights "
                       "together: %.1f MB",
                       second / 1e6, last / 1e6, event_count(events, "process_memory"),
-                      bytes_of_weights(shown) / 1e6);
+                      bytes_of_weights(run) / 1e6);
 }
 
 // ---- What travels.
@@ -329,17 +314,16 @@ static bool read_step(const Events *events, int *at, StepBytes *step, int rank)
 static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
 {
     (void)runs;
-    Fault found = NO_FAULT;
-    StepBytes step = {.run = run};
     int at[MAX_RANKS] = {0};
-    for (bool there = true; there && !found.diagnosis;) {
-        step = (StepBytes){.run = run, .number = step.number + 1};
+    for (int number = 1;; number++) {
+        StepBytes step = {.run = run, .number = number};
         for (int r = 0; r < run->ranks; r++)
-            there = read_step(&run->traces.of[r], &at[r], &step, r) && there;
-        if (there)
-            found = (*fault)(&step);
+            if (!read_step(&run->traces.of[r], &at[r], &step, r))
+                return NO_FAULT;
+        Fault found = (*fault)(&step);
+        if (found.diagnosis)
+            return found;
     }
-    return found;
 }
 
 // The first step begins with the broadcast of all weights.
