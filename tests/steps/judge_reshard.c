@@ -15,15 +15,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "safe_files.h"
 
 #define SAVED    "each worker saves its own part of the state, and together they save all of it"
 #define RESTORED "a run begins with the state that the run before has saved, bit for bit"
 #define LATER    "its updates are those of a training without a break"
 #define LOST     "where a shard is missing, the program says which one, and ends"
 
-#define MAX_SHARD ((long long)1 << 26) // bytes
-#define HEADER    2e4                  // bytes: no header of a shard has as many
+#define HEADER    2e4 // bytes: no header of a shard has as many
 #define TOLERANCE 1e-5
 
 // ---- What is saved.
@@ -33,13 +31,10 @@ static double file_bytes(const Run *run, int rank)
 {
     char *name = format_text("shard-%d" ENDING, rank);
     struct stat facts;
-    int folder = checkpoint_files(run);
-    int file = folder >= 0 ? safe_file(folder, name, MAX_SHARD) : -1;
+    int file = open_saved(run, name);
     double bytes = file >= 0 && fstat(file, &facts) == 0 ? (double)facts.st_size : -1;
     if (file >= 0)
         close(file);
-    if (folder >= 0)
-        close(folder);
     free(name);
     return bytes;
 }
@@ -100,42 +95,29 @@ static bool adds_arrays(const Run *run, const State *state)
     return true;
 }
 
-// The slices of an array follow one another, and make it up.
-static bool slices_are_right(const Run *run, const TracedArray *array)
-{
-    int length = 0;
-    for (int r = 0; r < run->ranks; r++) {
-        const cJSON *added = added_by(run, r, array->name);
-        if (!added || event_int(added, "count") == 0)
-            continue;
-        if (event_int(added, "begin") != length)
-            return false;
-        length += event_int(added, "count");
-    }
-    return length == array->length;
-}
-
-static uint64_t added_bits(const Run *run, const char *name)
-{
-    uint64_t sum = 0;
-    for (int r = 0; r < run->ranks; r++)
-        sum += strtoull(event_text(added_by(run, r, name), "bits"), NULL, 16);
-    return sum;
-}
-
+// The slices of an array follow one another and make it up, with the values that it has.
 static Fault array_saved_fault(const Run *run, const TracedArray *array)
 {
-    if (added_bits(run, array->name) == array_bits(array))
-        return NO_FAULT;
+    uint64_t bits = 0;
+    int length = 0;
+    bool in_order = true;
     char *text = format_text("%s in the shards:", array->name);
     for (int r = 0; r < run->ranks; r++) {
         const cJSON *added = added_by(run, r, array->name);
-        if (added)
-            text_add(&text, "\nrank %d: %d numbers from number %d on", r, event_int(added, "count"),
-                     event_int(added, "begin"));
+        if (!added)
+            continue;
+        int begin = event_int(added, "begin"), count = event_int(added, "count");
+        bits += strtoull(event_text(added, "bits"), NULL, 16);
+        in_order = in_order && (count == 0 || begin == length);
+        length += count;
+        text_add(&text, "\nrank %d: %d numbers from number %d on", r, count, begin);
     }
-    return (Fault){slices_are_right(run, array) ? &d_saved_other_values : &d_saved_other_slice,
-                   text};
+    if (bits != array_bits(array))
+        return (Fault){in_order && length == array->length ? &d_saved_other_values
+                                                           : &d_saved_other_slice,
+                       text};
+    free(text);
+    return NO_FAULT;
 }
 
 // The contents are known where shard_add() got each array under its name.
@@ -253,18 +235,9 @@ static const Diagnosis *wrong_state(const Restored *it, const Comparison *c)
 static void add_reads(const Restored *it, char **text)
 {
     text_add(text, "\nsaved by %d worker%s", it->before->ranks, it->before->ranks == 1 ? "" : "s");
-    for (int r = 0; r < it->run->ranks; r++) {
-        RankSet read = shards_read(it->run, r);
-        bool first = true;
-        for (int s = 0; s < MAX_RANKS; s++)
-            if (read & (1u << s)) {
-                if (first)
-                    text_add(text, "\nrank %d read shard %d", r, s);
-                else
-                    text_add(text, ", %d", s);
-                first = false;
-            }
-    }
+    for (int r = 0; r < it->run->ranks; r++)
+        if (shards_read(it->run, r))
+            text_add(text, "\nrank %d read %s", r, names_of("shard", shards_read(it->run, r)).text);
 }
 
 static Fault arrays_fault(const Restored *it)
@@ -299,7 +272,7 @@ static Fault updates_fault(const Restored *it)
     return NO_FAULT;
 }
 
-static Fault restored_fault(const Runs *runs, const Run *run)
+static Fault state_fault(const Runs *runs, const Run *run)
 {
     Restored it = {.run = run, .before = run_before(runs, run)};
     if (!it.before)
@@ -326,21 +299,22 @@ static Fault later_fault(const Runs *runs, const Run *run)
 {
     const Run *whole = &runs->items[0];
     State *begins = run_before(runs, run) ? state_read(run, false) : NULL;
-    int first = begins ? (int)begins->of[0].updates : 0, n = 0, pieces = pieces_of(whole);
+    if (!begins)
+        return NO_FAULT;
+    int pieces = pieces_of(whole), first = (int)begins->of[0].updates;
     pieces = pieces > 0 ? pieces : 1; // of a trace that is none of ours
-    const Events *events = &run->traces.of[0];
-    EACH (at, events, "piece_updated") {
-        const cJSON *other = event_nth(&whole->traces.of[0], "piece_updated", first * pieces + n++);
+    int number = first * pieces;
+    free(begins);
+    EACH (at, &run->traces.of[0], "piece_updated") {
+        const cJSON *other = event_nth(&whole->traces.of[0], "piece_updated", number++);
         double right = event_number(other, "weights"),
-               weights = event_number(events->items[at], "weights");
-        if (!begins || fabs(weights - right) <= TOLERANCE * fmax(1, fabs(right)))
+               weights = event_number(run->traces.of[0].items[at], "weights");
+        if (fabs(weights - right) <= TOLERANCE * fmax(1, fabs(right)))
             continue;
-        free(begins);
         return fault_with(&d_goes_on_otherwise,
                           "a piece after update %d, as a fingerprint: %.9g, where %.9g is right",
-                          first + (n - 1) / pieces + 1, weights, right);
+                          (number - 1) / pieces + 1, weights, right);
     }
-    free(begins);
     return NO_FAULT;
 }
 
@@ -397,15 +371,6 @@ static void crashed(const Run *run, Report *report)
 
 // ---- All of it.
 
-static bool judge_each(const Runs *runs, const char *property,
-                       Fault (*fault_of)(const Runs *runs, const Run *run), Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (!report_fault(report, runs, run, property, fault_of(runs, run)))
-            return false;
-    return runs->all ? report_ok(report, property) : true;
-}
-
 static bool trains_in_shards(const Runs *runs, Report *report)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
@@ -421,7 +386,7 @@ static bool trains_in_shards(const Runs *runs, Report *report)
 static void judge(const Runs *runs, Report *report)
 {
     if (!trains_in_shards(runs, report) || !judge_property(runs, SAVED, saved_fault, report) ||
-        !judge_each(runs, RESTORED, restored_fault, report))
+        !judge_each(runs, RESTORED, state_fault, report))
         return;
     judge_each(runs, LATER, later_fault, report);
     judge_property(runs, LOST, lost_fault, report);

@@ -1,44 +1,178 @@
-// Resume: a training that was killed and resumed makes the same steps as an uninterrupted one. What
-// is restored is judged in resumed.c, and the steps in resumed_steps.c; here it is where the
-// training goes on, what is said of it, and how it ends early.
+// Resume: a training that was killed and resumed makes the same steps as an uninterrupted one. Here it is
+// judged what is restored, where the training goes on, what is said of it, and how it ends early; the steps
+// are judged in resumed_steps.c.
 
 #include "end.h"
-#include "resumed.h"
+#include "resumed_steps.h"
+#include "saved.h"
 #include "diagnoses/judge_resume.h"
 
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/format.h"
 
+#define FOUND "all ranks restore the latest checkpoint, the same one; where there is none, nothing"
+#define FALLS "the learning rate falls with every batch of a training"
 #define PLACE "the training goes on where it was saved"
+#define SAME  "every later step equals that of an uninterrupted training, bit for bit"
 #define SAID  "the root prints how it begins, and no other rank does"
+
+// ---- Checkpoints.
+
+// How far a training was: epochs that are done, and steps of the next.
+typedef struct {
+    int epoch, step;
+} Reached;
+
+// Of the file "ckpt-1-6.safetensors", "ckpt-2.safetensors"; false for any other.
+static bool read_place(const char *file, Reached *place)
+{
+    int whole = 0, inside = 0;
+    *place = (Reached){0};
+    sscanf(file, "ckpt-%d" ENDING "%n", &place->epoch, &whole);
+    sscanf(file, "ckpt-%d-%d" ENDING "%n", &place->epoch, &place->step, &inside);
+    return (whole > 0 && !file[whole]) || (inside > 0 && !file[inside]);
+}
+
+static bool is_before(Reached a, Reached b)
+{
+    return a.epoch < b.epoch || (a.epoch == b.epoch && a.step < b.step);
+}
+
+// The furthest checkpoint that a run has left; false: there is none.
+static bool latest_of(const Run *run, Reached *latest)
+{
+    struct dirent **files;
+    int count = list_files(run, &files);
+    bool found = false;
+    for (int i = 0; i < count; i++) {
+        Reached place;
+        if (read_place(files[i]->d_name, &place) && !(found && is_before(place, *latest)) &&
+            find_file(run, files[i]->d_name).there) {
+            *latest = place;
+            found = true;
+        }
+        free(files[i]);
+    }
+    free(files);
+    return found;
+}
+
+// What the run finds where it begins; false: nothing.
+static bool finds_checkpoint(const Runs *runs, const Run *run, Reached *place)
+{
+    return run->plan.after && latest_of(run_named(runs, run->plan.after), place);
+}
+
+// ---- What is restored.
+
+// The rank's last restored checkpoint before fit; NULL: none.
+static const cJSON *restored_by(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int fit = event_find(events, "fit", 0);
+    return event_before(events, "restored", fit < 0 ? events->count : fit);
+}
+
+static RankSet ranks_that_restored(const Run *run)
+{
+    RankSet ranks = 0;
+    for (int r = 0; r < run->ranks; r++)
+        ranks |= restored_by(run, r) ? 1u << r : 0;
+    return ranks;
+}
+
+// What the rank restored last before fit.
+static const char *name_restored(const Run *run, int rank)
+{
+    const cJSON *restored = restored_by(run, rank);
+    return restored ? last_part(event_text(restored, "path")) : "nothing";
+}
+
+static bool all_restored_the_same(const Run *run)
+{
+    for (int r = 1; r < run->ranks; r++)
+        if (strcmp(name_restored(run, r), name_restored(run, 0)) != 0)
+            return false;
+    return true;
+}
+
+// What the rank restored when fit had begun, or was over; NULL: nothing.
+static const cJSON *restored_late(const Run *run, int rank)
+{
+    const Events *events = &run->traces.of[rank];
+    int at = event_find(events, "restored", event_find(events, "fit", 0));
+    return at < 0 ? NULL : events->items[at];
+}
+
+// `file`: of the checkpoint that is there; NULL: there is none.
+static const Diagnosis *wrong_restored(const Run *run, const char *file)
+{
+    RankSet ranks = ranks_that_restored(run);
+    for (int r = 0; r < run->ranks; r++)
+        if (restored_late(run, r))
+            return &d_restored_too_late;
+    if (!file)
+        return ranks ? &d_restored_unasked : NULL;
+    if (!ranks)
+        return &d_not_restored;
+    if (ranks != all_ranks(run->ranks))
+        return &d_restored_by_some;
+    if (!all_restored_the_same(run))
+        return &d_different_checkpoints;
+    return strcmp(name_restored(run, 0), file) == 0 ? NULL : &d_older_checkpoint;
+}
+
+static char *restored_evidence(const Run *run, const char *file)
+{
+    char *evidence = format_text("the latest checkpoint there is %.*s",
+                                 file ? (int)strcspn(file, ".") : 4, file ? file : "none");
+    for (int r = 0; r < run->ranks; r++) {
+        const cJSON *late = restored_late(run, r);
+        text_add(&evidence, "\nrank %d restored %s", r, name_restored(run, r));
+        if (late)
+            text_add(&evidence, ", and %s after fit had begun",
+                     last_part(event_text(late, "path")));
+    }
+    return evidence;
+}
+
+static Fault restored_fault(const Runs *runs, const Run *run)
+{
+    Reached place;
+    char *file = NULL;
+    if (finds_checkpoint(runs, run, &place))
+        file = place.step > 0 ? format_text("ckpt-%d-%d" ENDING, place.epoch, place.step)
+                              : format_text("ckpt-%d" ENDING, place.epoch);
+    Fault fault = {wrong_restored(run, file), NULL};
+    if (fault.diagnosis)
+        fault.evidence = restored_evidence(run, file);
+    free(file);
+    return fault;
+}
 
 // ---- Where it goes on.
 
-static bool judge_places(const Runs *runs, Report *report)
+static Fault place_fault(const Runs *runs, const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        Reached place = {0};
-        bool done =
-            finds_checkpoint(runs, run, &place) && place.epoch >= run_flag(run, "--epochs ");
-        for (int r = 0; r < run->ranks && !done; r++) {
-            const cJSON *step = event_nth(&run->traces.of[r], "step", 0);
-            double epoch = event_number(step, "epoch"), number = event_number(step, "step");
-            if (epoch == place.epoch && number == place.step)
-                continue;
-            char *evidence =
-                format_text("%d epochs and %d steps were done\n", place.epoch, place.step);
-            if (step)
-                text_add(&evidence, "rank %d begins with step %g of epoch %g", r, number + 1,
-                         epoch + 1);
-            else
-                text_add(&evidence, "rank %d makes no step", r);
-            report_failure(report, PLACE, &d_begins_elsewhere, evidence_in(runs, run, evidence));
-            return false;
-        }
+    Reached place = {0};
+    bool done = finds_checkpoint(runs, run, &place) && place.epoch >= run_flag(run, "--epochs ");
+    for (int r = 0; r < run->ranks && !done; r++) {
+        const cJSON *step = event_nth(&run->traces.of[r], "step", 0);
+        double epoch = event_number(step, "epoch"), number = event_number(step, "step");
+        if (epoch == place.epoch && number == place.step)
+            continue;
+        Fault fault = fault_with(&d_begins_elsewhere, "%d epochs and %d steps were done\nrank %d ",
+                                 place.epoch, place.step, r);
+        if (step)
+            text_add(&fault.evidence, "begins with step %g of epoch %g", number + 1, epoch + 1);
+        else
+            text_add(&fault.evidence, "makes no step");
+        return fault;
     }
-    report_held(runs, report, PLACE);
-    return true;
+    return NO_FAULT;
 }
 
 // ---- What is said.
@@ -64,53 +198,50 @@ static const Diagnosis *wrong_words(const Run *run, const char *right, const cha
         if (line_with(run, r, right) || line_with(run, r, wrong))
             return &d_said_by_others;
     const char *line = line_with(run, 0, right);
-    if (line_with(run, 0, wrong) || (line && name && !strstr(line, name)))
+    if (line_with(run, 0, wrong) || (line && !strstr(line, name)))
         return &d_said_wrong;
     return line ? NULL : &d_not_said;
 }
 
-static char *words_evidence(const Run *run, const char *words, const char *name)
+// By what the root does before fit, right or wrong: that is judged elsewhere.
+static Fault words_fault(const Runs *runs, const Run *run)
 {
-    char *evidence =
-        format_text("the root is to say: %s%s%s", words, name ? " ... " : "", name ? name : "");
-    for (int r = 0; r < run->ranks; r++) {
+    (void)runs;
+    bool there = has_rank(ranks_that_restored(run), 0);
+    const char *file = there ? name_restored(run, 0) : "";
+    const char *right = there ? OLD_MODEL : NEW_MODEL, *other = there ? NEW_MODEL : OLD_MODEL;
+    char *name = format_text("%.*s", (int)strcspn(file, "."), file);
+    Fault fault = {wrong_words(run, right, other, name), NULL};
+    if (fault.diagnosis)
+        text_add(&fault.evidence, "the root is to say: %s%s%s", right, there ? " ... " : "", name);
+    for (int r = 0; r < run->ranks && fault.diagnosis; r++) {
         const char *line = line_with(run, r, OLD_MODEL);
         line = line ? line : line_with(run, r, NEW_MODEL);
-        text_add(&evidence, "\nrank %d says %.200s", r, line ? line : "nothing of it");
+        text_add(&fault.evidence, "\nrank %d says %.200s", r, line ? line : "nothing of it");
     }
-    return evidence;
+    free(name);
+    return fault;
 }
 
-// By what the root does before fit, right or wrong: that is judged elsewhere.
-static void judge_words(const Runs *runs, Report *report)
+static bool any_restored_late(const Runs *runs)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        if (restored_late(run))
-            return;
-        bool there = has_rank(ranks_that_restored(run), 0);
-        const char *file = there ? name_restored(run, 0) : "";
-        char *name = there ? format_text("%.*s", (int)strcspn(file, "."), file) : NULL;
-        const char *right = there ? OLD_MODEL : NEW_MODEL, *other = there ? NEW_MODEL : OLD_MODEL;
-        const Diagnosis *wrong = wrong_words(run, right, other, name);
-        if (wrong)
-            report_failure(report, SAID, wrong,
-                           evidence_in(runs, run, words_evidence(run, right, name)));
-        free(name);
-        if (wrong)
-            return;
-    }
-    report_held(runs, report, SAID);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            if (restored_late(run, r))
+                return true;
+    return false;
 }
 
 static void judge(const Runs *runs, Report *report)
 {
     if (nothing_trained(&(Runs){.items = runs->items, .count = 1}, FOUND, report))
         return;
-    judge_resumed_rates(runs, report);
-    if (judge_restored(runs, report) && judge_places(runs, report))
-        judge_resumed_steps(runs, report);
-    if (runs->all || !report_passed(report))
-        judge_words(runs, report);
+    judge_each(runs, FALLS, resumed_rates_fault, report);
+    if (judge_each(runs, FOUND, restored_fault, report) &&
+        judge_each(runs, PLACE, place_fault, report))
+        judge_each(runs, SAME, resumed_steps_fault, report);
+    if ((runs->all || !report_passed(report)) && !any_restored_late(runs))
+        judge_each(runs, SAID, words_fault, report);
 }
 
 // ---- The library ends a training that would overwrite the one that is there, and ranks that set

@@ -19,24 +19,15 @@
 
 // ---- Who writes.
 
-static RankSet writers_of(const Run *run)
-{
-    return ranks_with(&run->traces, "written") | ranks_with(&run->traces, "half_written");
-}
-
-static const Diagnosis *wrong_writers(const Run *run, RankSet writers)
-{
-    if (!writers)
-        return &d_nothing_saved;
-    return writers == all_ranks(run->ranks) ? &d_saved_by_all : &d_saved_by_others;
-}
-
 static Fault writers_fault(const Run *run)
 {
-    RankSet writers = writers_of(run);
-    return writers == 1
-               ? NO_FAULT
-               : fault_with(wrong_writers(run, writers), "written by %s", rank_names(writers).text);
+    RankSet writers =
+        ranks_with(&run->traces, "written") | ranks_with(&run->traces, "half_written");
+    return writers == 1 ? NO_FAULT
+                        : fault_with(!writers                           ? &d_nothing_saved
+                                     : writers == all_ranks(run->ranks) ? &d_saved_by_all
+                                                                        : &d_saved_by_others,
+                                     "written by %s", rank_names(writers).text);
 }
 
 // ---- Each epoch's.
@@ -106,59 +97,39 @@ static bool is_of_folder(const cJSON *synced, const char *folder)
     return event_is(synced, "synced") && (!*path || strcmp(path, folder) == 0);
 }
 
-// What the end of an epoch leaves undone, from place `from` of the root's trace up to its next
-// step.
-typedef struct {
-    bool written, named, synced; // something was; synced: after all of it
-    bool early;                  // synced, but before it
-    int next;
-} EpochEnd;
-
-static EpochEnd read_epoch_end(const Events *events, const char *folder, int from)
+// What the root leaves undone at the end of an epoch, from place `at` up to its next step; NULL: nothing.
+static const Diagnosis *not_on_disk(const Events *events, const char *folder, int at)
 {
-    EpochEnd end = {0};
-    int at = from;
+    bool written = false, synced = false, early = false; // synced: after all that was written
     for (; at < events->count && !event_is(events->items[at], "step"); at++) {
         const cJSON *event = events->items[at];
-        bool named =
-            event_is(event, "renamed") && is_checkpoints_name(last_part(event_text(event, "to")));
-        if (named || event_is(event, "saved")) {
-            end.early = end.early || end.synced;
-            end.synced = false;
-            end.written = true;
-            end.named = end.named || named;
+        if (event_is(event, "saved") || (event_is(event, "renamed") &&
+                                         is_checkpoints_name(last_part(event_text(event, "to"))))) {
+            early = early || synced;
+            synced = false;
+            written = true;
         }
-        end.synced = end.synced || (end.written && is_of_folder(event, folder));
+        synced = synced || (written && is_of_folder(event, folder));
     }
-    end.next = at + 1;
-    return end;
-}
-
-// The first end of an epoch after which names are not on the disk, from 1; 0: there is none.
-static int unsynced_epoch(const Run *run, EpochEnd *found)
-{
-    const Events *events = &run->traces.of[0];
-    char *folder = checkpoint_folder(run);
-    int at = event_find(events, "epoch", 0), epoch = 0;
-    for (int e = 1; at >= 0 && e <= epochs_saved(run) && !epoch; e++) {
-        *found = read_epoch_end(events, folder, at);
-        if (found->written && !found->synced)
-            epoch = e;
-        at = event_find(events, "epoch", found->next);
-    }
-    free(folder);
-    return epoch;
+    return !written || synced ? NULL : early ? &d_synced_too_early : &d_folder_not_synced;
 }
 
 static Fault sync_fault(const Run *run)
 {
-    EpochEnd end;
-    int epoch = unsynced_epoch(run, &end);
-    return epoch == 0 ? NO_FAULT
-                      : fault_with(end.early ? &d_synced_too_early : &d_folder_not_synced,
-                                   "after epoch %d the root goes on with the folder's last change "
-                                   "not on the disk",
-                                   epoch);
+    const Events *events = &run->traces.of[0];
+    char *folder = checkpoint_folder(run);
+    const Diagnosis *wrong = NULL;
+    int epoch = 0;
+    for (int at = -1; !wrong && epoch < epochs_saved(run); epoch++) {
+        at = event_find(events, "epoch", at + 1);
+        wrong = not_on_disk(events, folder, at);
+    }
+    free(folder);
+    return !wrong ? NO_FAULT
+                  : fault_with(wrong,
+                               "after epoch %d the root goes on with the folder's last change not "
+                               "on the disk",
+                               epoch);
 }
 
 // ---- A save that fails.
@@ -170,13 +141,12 @@ static void judge_after_failure(const Run *run, Report *report)
     static const char property[] = "after a save that failed the next ones are made";
     int epochs = event_count(&run->traces.of[0], "epoch");
     SavedFile last = find_epoch(run, epochs);
-    if (last.there && holds_epoch(run, last.saved, epochs))
-        report_ok(report, property);
-    else
-        report_failure(report, property, &d_stops_saving,
-                       evidence_of_run(run, with_contents(run, format_text("there is no "
-                                                                           "whole ckpt-%d" ENDING,
-                                                                           epochs))));
+    char *evidence = NULL;
+    if (!last.there || !holds_epoch(run, last.saved, epochs)) {
+        evidence = format_text("there is no whole ckpt-%d" ENDING, epochs);
+        evidence = evidence_of_run(run, with_contents(run, evidence));
+    }
+    report_property(report, property, &d_stops_saving, evidence);
 }
 
 // main() or exit() ended the program where a save had failed.

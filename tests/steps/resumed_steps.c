@@ -3,14 +3,11 @@
 // weights. Which of these differs first names the mistake.
 
 #include "rates.h"
-#include "resumed.h"
+#include "resumed_steps.h"
 #include "diagnoses/resumed_steps.h"
 
 #include <string.h>
 #include "base/format.h"
-
-#define SAME  "every later step equals that of an uninterrupted training, bit for bit"
-#define FALLS "the learning rate falls with every batch of a training"
 
 #define FALL 0.005 // as the program has it
 
@@ -35,8 +32,7 @@ static int find_step(const Events *events, double epoch, double step)
     return -1;
 }
 
-// The last event of that name before a place; NULL: there is none.
-static const cJSON *event_before(const Events *events, const char *name, int place)
+const cJSON *event_before(const Events *events, const char *name, int place)
 {
     int at = event_find_before(events, name, place);
     return at < 0 ? NULL : events->items[at];
@@ -60,8 +56,9 @@ static bool same_state(const cJSON *a, const cJSON *b)
 static bool find_difference(const Run *run, const Run *whole, int rank, Difference *d)
 {
     *d = (Difference){run, whole, rank, &run->traces.of[rank], &whole->traces.of[rank], -1, -1};
-    while ((d->at = event_find(d->events, "step", d->at + 1)) >= 0) {
-        const cJSON *step = d->events->items[d->at];
+    EACH (at, d->events, "step") {
+        const cJSON *step = d->events->items[at];
+        d->at = at;
         d->there = find_step(d->other, event_number(step, "epoch"), event_number(step, "step"));
         if (d->there < 0 || !same_state(step, d->other->items[d->there]))
             return true;
@@ -96,8 +93,8 @@ static double rate_of(const cJSON *apply)
 static bool rate_begins_again(const Difference *d)
 {
     int steps = 0;
-    for (int at = -1; (at = event_find(d->events, "step", at + 1)) >= 0 && at < d->at;)
-        steps++;
+    EACH (at, d->events, "step")
+        steps += at < d->at;
     return same_rate(rate_of(own(d, "apply")), rate_of(event_nth(d->other, "apply", steps)));
 }
 
@@ -125,93 +122,54 @@ static const Diagnosis *why(const Difference *d)
     return is_first(d) && !begins_with_the_weights(d) ? &d_other_weights : &d_goes_on_otherwise;
 }
 
-static char *difference_evidence(const Difference *d)
+static Fault difference_fault(const Difference *d)
 {
     const cJSON *step = d->events->items[d->at];
-    char *evidence = format_text("rank %d: step %g of epoch %g is another one", d->rank,
-                                 event_number(step, "step") + 1, event_number(step, "epoch") + 1);
+    Fault fault = fault_with(why(d), "rank %d: step %g of epoch %g is another one", d->rank,
+                             event_number(step, "step") + 1, event_number(step, "epoch") + 1);
     if (d->there < 0)
-        return evidence;
-    text_add(&evidence, "\nimages: %s, where %s come next", event_text(own(d, "images"), "drawn"),
-             event_text(others(d, "images"), "drawn"));
-    text_add(&evidence, "\nlearning rate: %.6g, where %.6g is next", rate_of(own(d, "apply")),
-             rate_of(others(d, "apply")));
-    text_add(&evidence, "\nweights after it, as a fingerprint: %.9g, where %.9g is right",
-             event_number(step, "weights"), event_number(d->other->items[d->there], "weights"));
-    return evidence;
+        return fault;
+    text_add(&fault.evidence,
+             "\nimages: %s, where %s come next\nlearning rate: %.6g, where %.6g is next\nweights "
+             "after it, as a fingerprint: %.9g, where %.9g is right",
+             event_text(own(d, "images"), "drawn"), event_text(others(d, "images"), "drawn"),
+             rate_of(own(d, "apply")), rate_of(others(d, "apply")), event_number(step, "weights"),
+             event_number(d->other->items[d->there], "weights"));
+    return fault;
 }
 
-// Steps of a run that came to its end, up to the last one of the whole training.
-static bool ends_too_early(const Run *run, const Run *whole, int rank)
-{
-    const cJSON *last = event_last(&run->traces.of[rank], "step");
-    const cJSON *other = event_last(&whole->traces.of[rank], "step");
-    return last && !run->killed &&
-           (event_number(last, "epoch") != event_number(other, "epoch") ||
-            event_number(last, "step") != event_number(other, "step"));
-}
-
-// False where something is reported.
-static bool judge_rank(const Runs *runs, const Run *run, int rank, Report *report)
+Fault resumed_steps_fault(const Runs *runs, const Run *run)
 {
     const Run *whole = whole_run(runs, run);
-    Difference d;
-    if (!whole || whole == run)
-        return true;
-    if (find_difference(run, whole, rank, &d)) {
-        report_failure(report, SAME, why(&d), evidence_in(runs, run, difference_evidence(&d)));
-        return false;
+    for (int r = 0; whole && whole != run && r < run->ranks; r++) {
+        Difference d;
+        if (find_difference(run, whole, r, &d))
+            return difference_fault(&d);
+        const cJSON *last = event_last(d.events, "step"), *right = event_last(d.other, "step");
+        double epoch = event_number(last, "epoch"), step = event_number(last, "step");
+        if (last && !run->killed &&
+            (epoch != event_number(right, "epoch") || step != event_number(right, "step")))
+            return fault_with(&d_steps_missing, "rank %d ends after step %g of epoch %g", r,
+                              step + 1, epoch + 1);
     }
-    if (ends_too_early(run, whole, rank)) {
-        const cJSON *last = event_last(&run->traces.of[rank], "step");
-        report_failure_in(report, runs, run, SAME, &d_steps_missing,
-                          "rank %d ends after step %g of epoch %g", rank,
-                          event_number(last, "step") + 1, event_number(last, "epoch") + 1);
-        return false;
-    }
-    return true;
+    return NO_FAULT;
 }
 
-void judge_resumed_steps(const Runs *runs, Report *report)
+// The rate of an uninterrupted training.
+Fault resumed_rates_fault(const Runs *runs, const Run *run)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++)
-            if (!judge_rank(runs, run, r, report))
-                return;
-    report_held(runs, report, SAME);
-}
-
-// ---- The rate of an uninterrupted training.
-
-// The first update whose rate is not that of its batch, from 0; -1: there is none.
-static int other_rate(const Run *run, int rank, double *right)
-{
-    const Events *events = &run->traces.of[rank];
-    double lr = run_flag(run, "--base-lr ");
-    int batch = 0;
-    for (int at = -1; (at = event_find(events, "apply", at + 1)) >= 0; batch++) {
-        *right = lr / (1 + FALL * batch);
-        if (!same_rate(rate_of(events->items[at]), *right))
-            return batch;
-    }
-    return -1;
-}
-
-void judge_resumed_rates(const Runs *runs, Report *report)
-{
-    for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        for (int r = 0; r < run->ranks && !run->plan.after; r++) {
-            double right = 0;
-            int batch = other_rate(run, r, &right);
-            if (batch < 0)
-                continue;
-            double rate = rate_of(event_nth(&run->traces.of[r], "apply", batch));
-            report_failure_in(report, runs, run, FALLS, &d_rate_changed,
-                              "rank %d, batch %d of the training: learning "
-                              "rate %.6g, where %.6g is right",
-                              r, batch + 1, rate, right);
-            return;
+    (void)runs;
+    for (int r = 0; r < run->ranks && !run->plan.after; r++) {
+        int batch = 0;
+        EACH (at, &run->traces.of[r], "apply") {
+            double rate = rate_of(run->traces.of[r].items[at]);
+            double right = run_flag(run, "--base-lr ") / (1 + FALL * batch++);
+            if (!same_rate(rate, right))
+                return fault_with(&d_rate_changed,
+                                  "rank %d, batch %d of the training: learning rate %.6g, where "
+                                  "%.6g is right",
+                                  r, batch, rate, right);
         }
     }
-    report_held(runs, report, FALLS);
+    return NO_FAULT;
 }

@@ -14,6 +14,7 @@
 #include "base/format.h"
 
 #define MAX_CHECKPOINT ((long long)1 << 26) // bytes
+#define MAX_SHOWN      12
 
 // Of --checkpoint-dir, below the folder in which the program begins.
 static char *name_of_folder(const Run *run)
@@ -40,6 +41,12 @@ int checkpoint_files(const Run *run)
     return folder;
 }
 
+static void close_open(int file)
+{
+    if (file >= 0)
+        close(file);
+}
+
 static bool same_file(int a, int b)
 {
     struct stat one, other;
@@ -57,10 +64,8 @@ bool is_path_of(const Run *run, const char *path, const char *name)
     char *parent = format_text("%.*s", (int)(last_part(path) - path), path);
     int folder = checkpoint_files(run), other = safe_folder(run->files, parent);
     bool same = folder >= 0 && other >= 0 && same_file(folder, other);
-    if (folder >= 0)
-        close(folder);
-    if (other >= 0)
-        close(other);
+    close_open(folder);
+    close_open(other);
     free(parent);
     return same;
 }
@@ -85,6 +90,14 @@ bool is_checkpoints_name(const char *file)
     return epoch_of_name(file) >= 0 || strcmp(file, "best" ENDING) == 0;
 }
 
+int open_saved(const Run *run, const char *name)
+{
+    int folder = checkpoint_files(run);
+    int file = folder >= 0 ? safe_file(folder, name, MAX_CHECKPOINT) : -1;
+    close_open(folder);
+    return file;
+}
+
 // What a name stands for: a regular file's number and hash; 0: there is none.
 typedef struct {
     double inode;
@@ -94,15 +107,11 @@ typedef struct {
 static Contents contents_of(const Run *run, const char *name)
 {
     struct stat facts;
-    int folder = checkpoint_files(run);
-    int file = folder >= 0 ? safe_file(folder, name, MAX_CHECKPOINT) : -1;
+    int file = open_saved(run, name);
     Contents contents = {0};
     if (file >= 0 && fstat(file, &facts) == 0)
         contents = (Contents){(double)facts.st_ino, file_hash(file)};
-    if (file >= 0)
-        close(file);
-    if (folder >= 0)
-        close(folder);
+    close_open(file);
     return contents;
 }
 
@@ -164,44 +173,35 @@ int list_files(const Run *run, struct dirent ***files)
     int folder = checkpoint_files(run);
     *files = NULL;
     int count = folder >= 0 ? scandirat(folder, ".", files, is_visible, alphasort) : 0;
-    if (folder >= 0)
-        close(folder);
+    close_open(folder);
     return count;
 }
 
-// "in the folder: best.safetensors (166056 bytes), ...".
-static char *contents(const Run *run)
+static const char *kind_words(mode_t mode)
 {
-    char *text = NULL;
-    struct dirent **files = NULL;
-    int folder = checkpoint_files(run), count = list_files(run, &files);
-    text_add(&text, "in the folder:%s", count > 0 ? "" : " nothing");
-    for (int i = 0; i < count; i++) {
-        struct stat facts = {0};
-        bool known = fstatat(folder, files[i]->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0;
-        if (i < 12 && known && S_ISREG(facts.st_mode))
-            text_add(&text, "%s %s (%lld bytes)", i ? "," : "", files[i]->d_name,
-                     (long long)facts.st_size);
-        else if (i < 12)
-            text_add(&text, "%s %s (%s)", i ? "," : "", files[i]->d_name,
-                     S_ISLNK(facts.st_mode)   ? "a link"
-                     : S_ISDIR(facts.st_mode) ? "a folder"
-                                              : "no file");
-        free(files[i]);
-    }
-    if (count > 12)
-        text_add(&text, ", ...");
-    free(files);
-    if (folder >= 0)
-        close(folder);
-    return text;
+    return S_ISLNK(mode) ? "a link" : S_ISDIR(mode) ? "a folder" : "no file";
 }
 
 char *with_contents(const Run *run, char *evidence)
 {
-    char *folder = contents(run);
-    text_add(&evidence, "\n%s", folder);
-    free(folder);
+    struct dirent **files = NULL;
+    int folder = checkpoint_files(run), count = list_files(run, &files);
+    text_add(&evidence, "\nin the folder:%s", count > 0 ? "" : " nothing");
+    for (int i = 0; i < count; i++) {
+        struct stat facts = {0};
+        bool known = fstatat(folder, files[i]->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0;
+        if (i < MAX_SHOWN)
+            text_add(&evidence, "%s %s ", i ? "," : "", files[i]->d_name);
+        if (i < MAX_SHOWN && known && S_ISREG(facts.st_mode))
+            text_add(&evidence, "(%lld bytes)", (long long)facts.st_size);
+        else if (i < MAX_SHOWN)
+            text_add(&evidence, "(%s)", kind_words(facts.st_mode));
+        free(files[i]);
+    }
+    if (count > MAX_SHOWN)
+        text_add(&evidence, ", ...");
+    free(files);
+    close_open(folder);
     return evidence;
 }
 
@@ -209,4 +209,13 @@ int epochs_saved(const Run *run)
 {
     int epochs = event_count(&run->traces.of[0], "epoch");
     return run->killed ? epochs - 1 : epochs;
+}
+
+bool judge_each(const Runs *runs, const char *property,
+                Fault (*fault)(const Runs *runs, const Run *run), Report *report)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (!report_fault(report, runs, run, property, fault(runs, run)))
+            return false;
+    return !runs->all || report_ok(report, property);
 }

@@ -16,6 +16,9 @@ struct dirent;
 char *checkpoint_folder(const Run *run);
 int checkpoint_files(const Run *run);
 
+// A regular file in it, open; -1: there is none.
+int open_saved(const Run *run, const char *name);
+
 // Whether a path, as the program gave it, is that of this name in this folder.
 bool is_path_of(const Run *run, const char *path, const char *name);
 
@@ -44,6 +47,11 @@ char *with_contents(const Run *run, char *evidence);
 // Epochs whose end the root has come past: all that are done, except the one in which it was
 // killed.
 int epochs_saved(const Run *run);
+
+// Judges a property that each run has beside the others. It is reported to hold where all runs came to
+// their end: another one may have ended by just this.
+bool judge_each(const Runs *runs, const char *property,
+                Fault (*fault)(const Runs *runs, const Run *run), Report *report);
 
 // A checkpoint's name under which there is no whole file at some moment (saved_names.c).
 Fault saved_names_fault(const Run *run);

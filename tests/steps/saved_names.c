@@ -10,9 +10,6 @@
 #include <string.h>
 #include "base/format.h"
 
-// What became of a file under a checkpoint's name.
-typedef enum { GOOD, IN_PLACE, HALF, WEIGHTS, OTHERWISE } Making;
-
 static bool was_renamed_to(const Run *run, const char *name)
 {
     const Events *events = &run->traces.of[0];
@@ -33,50 +30,34 @@ static bool has_weights_only(const Run *run, const char *name)
     return false;
 }
 
-static Making making_of(const Run *run, const char *name, const SavedFile *file)
+static Fault file_fault(const Run *run, const char *name)
 {
-    if (file->copied)
-        return was_renamed_to(run, name) ? GOOD : OTHERWISE;
-    if (file->saved)
-        return is_path_of(run, event_text(file->saved, "path"), name) ? IN_PLACE : GOOD;
+    SavedFile file = find_file(run, name);
+    if (file.saved && !file.copied)
+        return is_path_of(run, event_text(file.saved, "path"), name)
+                   ? fault_with(&d_written_in_place, "%s was written under that name", name)
+                   : NO_FAULT;
+    if (file.copied && was_renamed_to(run, name))
+        return NO_FAULT;
     const cJSON *half = event_last(&run->traces.of[0], "half_written");
-    if (run->killed && is_path_of(run, event_text(half, "path"), name))
-        return HALF;
-    return has_weights_only(run, name) ? WEIGHTS : OTHERWISE;
+    if (!file.copied && run->killed && is_path_of(run, event_text(half, "path"), name))
+        return fault_with(&d_written_in_place,
+                          "killed in the middle of a write, the root leaves a part of a file as %s",
+                          name);
+    bool weights = !file.copied && has_weights_only(run, name);
+    return fault_with(weights ? &d_weights_only : &d_not_renamed, "%s is there%s", name,
+                      run->killed ? " when the root was killed" : "");
 }
 
-static const Diagnosis *wrong_making(Making making)
+// Of the first file under a checkpoint's name that was not made as it has to be.
+static Fault files_fault(const Run *run)
 {
-    return making == OTHERWISE ? &d_not_renamed
-           : making == WEIGHTS ? &d_weights_only
-                               : &d_written_in_place;
-}
-
-static char *making_evidence(const Run *run, const char *name, Making making)
-{
-    if (making == HALF)
-        return format_text("killed in the middle of a write, the root leaves a part of a file "
-                           "as %s",
-                           name);
-    if (making == IN_PLACE)
-        return format_text("%s was written under that name", name);
-    return format_text("%s is there%s", name, run->killed ? " when the root was killed" : "");
-}
-
-// The first file under a checkpoint's name that was not made as it has to be, which the caller
-// frees; NULL: there is none.
-static char *badly_made(const Run *run, Making *making)
-{
-    char *found = NULL;
+    Fault found = NO_FAULT;
     struct dirent **files = NULL;
     int count = list_files(run, &files);
     for (int i = 0; i < count; i++) {
-        const char *name = files[i]->d_name;
-        if (!found && is_checkpoints_name(name)) {
-            SavedFile file = find_file(run, name);
-            *making = making_of(run, name, &file);
-            found = *making == GOOD ? NULL : format_text("%s", name);
-        }
+        if (!found.diagnosis && is_checkpoints_name(files[i]->d_name))
+            found = file_fault(run, files[i]->d_name);
         free(files[i]);
     }
     free(files);
@@ -101,14 +82,12 @@ static const cJSON *taken_away(const Run *run)
 
 Fault saved_names_fault(const Run *run)
 {
-    Making making;
-    char *name = badly_made(run, &making);
-    const cJSON *away = taken_away(run);
-    if (!name && !away)
-        return NO_FAULT;
-    char *evidence = name ? making_evidence(run, name, making)
-                          : format_text("the root removes %s", last_part(event_text(away, "path")));
-    const Diagnosis *diagnosis = name ? wrong_making(making) : &d_removed_before_renamed;
-    free(name);
-    return (Fault){diagnosis, with_contents(run, evidence)};
+    Fault fault = files_fault(run);
+    const cJSON *away = fault.diagnosis ? NULL : taken_away(run);
+    if (away)
+        fault = fault_with(&d_removed_before_renamed, "the root removes %s",
+                           last_part(event_text(away, "path")));
+    if (fault.diagnosis)
+        fault.evidence = with_contents(run, fault.evidence);
+    return fault;
 }
