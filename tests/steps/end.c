@@ -152,16 +152,13 @@ static void add_messages(char **evidence, const Run *run)
     }
 }
 
-static char *end_of_rank(const Run *run, FailedRank failed)
+static void add_end_of_rank(char **evidence, const Run *run, FailedRank failed)
 {
-    const Events *events = &run->traces.of[failed.rank];
-    char *evidence = format_text("%s %s", speaker(run, failed.rank, "the program"), failed.how);
-    char *seen = last_seen(events);
-    text_add(&evidence, "%s", seen);
+    char *seen = last_seen(&run->traces.of[failed.rank]);
+    text_add(evidence, "%s %s%s", speaker(run, failed.rank, "the program"), failed.how, seen);
     free(seen);
     if (strstr(failed.how, "signal") && run->ranks > 1 && !run->plan.servers)
-        text_add(&evidence, "\n(mpirun names one rank; others may have ended in the same way)");
-    return evidence;
+        text_add(evidence, "\n(mpirun names one rank; others may have ended in the same way)");
 }
 
 // What main returned, or exit was called with: what was lost on the way (a worker, say) is not the
@@ -185,38 +182,31 @@ static bool is_reported_failure(const Run *run)
     return false;
 }
 
-// "ended with status: rank 1: 1, rank 2: 2", or "ended with status: 1", and what was said.
-static char *status_evidence(const Run *run)
+// "ended with status: rank 1: 1, rank 2: 2", or "ended with status: 1".
+static void add_statuses(char **evidence, const Run *run)
 {
-    char *evidence = format_text("ended with status");
     const char *separator = ": ";
+    text_add(evidence, "ended with status");
     for (int r = 0; r < run->ranks; r++)
         if (end_status(run, r) > 0) {
+            text_add(evidence, "%s", separator);
             if (run->ranks > 1)
-                text_add(&evidence, "%s%s: %.0f", separator, process_words(&run->traces, r),
-                         end_status(run, r));
-            else
-                text_add(&evidence, ": %.0f", end_status(run, r));
+                text_add(evidence, "%s: ", process_words(&run->traces, r));
+            text_add(evidence, "%.0f", end_status(run, r));
             separator = ", ";
         }
-    add_messages(&evidence, run);
-    return evidence;
 }
 
-static char *crash_evidence(const Run *run)
+static void add_end(char **evidence, const Run *run, FailedRank failed)
 {
-    FailedRank failed = failed_rank(run);
     int signal = run->status - 128;
-    char *evidence;
-    if (failed.rank >= 0 && failed.rank < run->ranks)
-        evidence = end_of_rank(run, failed);
-    else if (signal > 0)
-        evidence = format_text("mpirun ended with status %d, that of signal %d (%s)", run->status,
-                               signal, strsignal(signal));
-    else
-        evidence = format_text("mpirun ended with status %d", run->status);
-    add_messages(&evidence, run);
-    return evidence;
+    if (failed.rank >= 0 && failed.rank < run->ranks) {
+        add_end_of_rank(evidence, run, failed);
+        return;
+    }
+    text_add(evidence, "mpirun ended with status %d", run->status);
+    if (signal > 0)
+        text_add(evidence, ", that of signal %d (%s)", signal, strsignal(signal));
 }
 
 // Where a run had to be ended whose ranks started processes: those are the likely mistake.
@@ -229,64 +219,58 @@ static const Diagnosis *mistake_of_children(const Run *run, char **evidence)
     return &d_hung_its_own_processes;
 }
 
-static void report_silence(const Run *run, const Ends *ends, const char *property, Report *report)
+static Fault silence_fault(const Run *run, const Ends *ends)
 {
     char *where = whereabouts(&run->traces);
     const Diagnosis *children = mistake_of_children(run, &where);
-    report_failure(
-        report, property, children ? children : likely_mistake(ends, &run->traces),
-        evidence_of_run(
-            run, format_text("nothing moved any more, so the run was ended after %.0f seconds\n%s",
-                             run->seconds, where)));
+    Fault fault = fault_with(children ? children : likely_mistake(ends, &run->traces),
+                             "nothing moved any more, so the run was ended after %.0f seconds\n%s",
+                             run->seconds, where);
     free(where);
+    return fault;
 }
 
-static void report_endlessness(const Run *run, const char *property, Report *report)
+static Fault endlessness_fault(const Run *run)
 {
     const cJSON *fit = event_nth(&run->traces.of[0], "fit", 0);
     bool more = event_number(fit, "epochs") > run_flag(run, "--epochs ") ||
                 event_number(fit, "steps") > event_number(fit, "train_len");
+    Fault fault =
+        fault_with(!fit || more     ? &d_hung_endless
+                   : crowding() > 1 ? &d_hung_busy_machine
+                                    : &d_hung_long_steps,
+                   "it went on and on, so the run was ended after %.0f seconds", run->seconds);
     const cJSON *step = event_last(&run->traces.of[0], "step");
-    char *evidence =
-        format_text("it went on and on, so the run was ended after %.0f seconds", run->seconds);
     if (step)
-        text_add(&evidence, "\n%s had come to step %.0f of %.0f, epoch %.0f of %.0f",
+        text_add(&fault.evidence, "\n%s had come to step %.0f of %.0f, epoch %.0f of %.0f",
                  run->ranks > 1 ? "rank 0" : "it", event_number(step, "step") + 1,
                  event_number(fit, "steps"), event_number(step, "epoch") + 1,
                  event_number(fit, "epochs"));
-    const Diagnosis *children = mistake_of_children(run, &evidence);
-    const Diagnosis *diagnosis = children         ? children
-                                 : !fit || more   ? &d_hung_endless
-                                 : crowding() > 1 ? &d_hung_busy_machine
-                                                  : &d_hung_long_steps;
-    report_failure(report, property, diagnosis, evidence_of_run(run, evidence));
+    const Diagnosis *children = mistake_of_children(run, &fault.evidence);
+    fault.diagnosis = children ? children : fault.diagnosis;
+    return fault;
 }
 
-static void report_greed(const Run *run, const char *property, Report *report)
+static Fault greed_fault(const Run *run)
 {
-    bool swallows = run->usage.memory > MAX_RUN_MEMORY,
-         fills = run->usage.disk > MAX_RUN_DISK - DISK_SLACK;
-    char *evidence =
-        run->usage.full ? format_text("it made %d files and folders, and a check allows no more, "
-                                      "so the run was ended after %.1f seconds",
-                                      MAX_NAMES, run->seconds)
-        : fills ? format_text("its files took %.1f GB of the disk, and a check allows %.0f, so the "
-                              "run was ended "
-                              "after %.1f seconds",
-                              run->usage.disk / 1e9, MAX_RUN_DISK / 1e9, run->seconds)
-        : swallows
-            ? format_text("its processes took %.1f GB of memory together, and a check allows "
-                          "%.0f, so the run was ended after %.1f seconds",
-                          run->usage.memory / 1e9, MAX_RUN_MEMORY / 1e9, run->seconds)
-            : format_text("it started more than %d processes, so the run was ended after "
-                          "%.1f seconds",
-                          MAX_RUN_PROCESSES, run->seconds);
-    report_failure(report, property,
-                   run->usage.full ? &d_too_many_files
-                   : fills         ? &d_too_much_disk
-                   : swallows      ? &d_too_much_memory
-                                   : &d_too_many_processes,
-                   evidence_of_run(run, evidence));
+    const Usage *usage = &run->usage;
+    Fault fault;
+    if (usage->full)
+        fault = fault_with(&d_too_many_files,
+                           "it made %d files and folders, and a check allows no more", MAX_NAMES);
+    else if (usage->disk > MAX_RUN_DISK - DISK_SLACK)
+        fault = fault_with(&d_too_much_disk,
+                           "its files took %.1f GB of the disk, and a check allows %.0f",
+                           usage->disk / 1e9, MAX_RUN_DISK / 1e9);
+    else if (usage->memory > MAX_RUN_MEMORY)
+        fault = fault_with(&d_too_much_memory,
+                           "its processes took %.1f GB of memory together, and a check allows %.0f",
+                           usage->memory / 1e9, MAX_RUN_MEMORY / 1e9);
+    else
+        fault = fault_with(&d_too_many_processes, "it started more than %d processes",
+                           MAX_RUN_PROCESSES);
+    text_add(&fault.evidence, ", so the run was ended after %.1f seconds", run->seconds);
+    return fault;
 }
 
 // The rank that printed most, or -1.
@@ -318,36 +302,35 @@ static const char *late_line(const Output *output, int rank)
 }
 
 // What was printed or traced without end.
-static void report_flood(const Run *run, const char *property, Report *report)
+static Fault flood_fault(const Run *run)
 {
-    char *evidence = format_text("it %s, so the run was ended after %.1f seconds",
-                                 run->flooded ? "printed more than a megabyte"
-                                              : "left more events in its traces than a check keeps",
-                                 run->seconds);
+    Fault fault = run->flooded ? fault_with(&d_too_much_output, "it printed more than a megabyte")
+                               : fault_with(&d_too_many_calls,
+                                            "it left more events in its traces than a check keeps");
+    text_add(&fault.evidence, ", so the run was ended after %.1f seconds", run->seconds);
+    if (!run->flooded)
+        return fault;
     int rank = loudest_rank(run);
-    if (run->flooded && rank >= 0 && run->ranks > 1)
-        text_add(&evidence, "\nmost of it came from %s", process_words(&run->traces, rank));
-    const char *line = run->flooded && rank >= 0 ? late_line(&run->output, rank) : NULL;
+    if (rank >= 0 && run->ranks > 1)
+        text_add(&fault.evidence, "\nmost of it came from %s", process_words(&run->traces, rank));
+    const char *line = rank >= 0 ? late_line(&run->output, rank) : NULL;
     if (line)
-        text_add(&evidence, ", in the end: %.200s", line);
-    report_failure(report, property, run->flooded ? &d_too_much_output : &d_too_many_calls,
-                   evidence_of_run(run, evidence));
+        text_add(&fault.evidence, ", in the end: %.200s", line);
+    return fault;
 }
 
-static void report_idle_ranks(const Run *run, RankSet idle, const char *hint, const char *property,
-                              Report *report)
+static Fault idle_fault(const Run *run, RankSet idle, const char *hint)
 {
-    RankSet traced = ranks_with(&run->traces, "start");
-    bool is_known = idle & traced; // where there is no trace, nothing else is known
+    static Diagnosis diagnosis;
+    bool is_known = idle & ranks_with(&run->traces, "start"); // else there is no trace
     bool alone = run_is_one_process(&run->plan);
-    Diagnosis diagnosis = alone      ? d_not_all_ranks_train_one_process
-                          : is_known ? d_not_all_ranks_train
-                                     : d_not_all_ranks_train_no_trace;
+    diagnosis = alone      ? d_not_all_ranks_train_one_process
+                : is_known ? d_not_all_ranks_train
+                           : d_not_all_ranks_train_no_trace;
     diagnosis.hint = hint;
-    char *evidence = format_text("%s %s", alone ? "the program" : rank_names(idle).text,
-                                 is_known ? "ended without having trained"
-                                          : "ended and left no trace of any training");
-    report_failure(report, property, &diagnosis, evidence_of_run(run, evidence));
+    return fault_with(&diagnosis, "%s %s", alone ? "the program" : rank_names(idle).text,
+                      is_known ? "ended without having trained"
+                               : "ended and left no trace of any training");
 }
 
 const char *end_property(const RunPlan *plan)
@@ -379,22 +362,20 @@ static bool is_about_calls(const char *text)
            (strncmp(text, "fit:", strlen("fit:")) == 0 && strstr(text, " epochs"));
 }
 
-static void report_disagreement(const Run *run, const Ends *ends, const char *property,
-                                Report *report)
+static Fault disagreement_fault(const Run *run, const Ends *ends)
 {
+    static Diagnosis diagnosis;
     const char *text = disagreement(run);
-    Diagnosis diagnosis = d_ranks_disagree;
+    diagnosis = d_ranks_disagree;
     if (is_about_calls(text) || (ends->counts_tell_calls && strstr(text, " values")))
         diagnosis = *likely_mistake(ends, &run->traces);
     if (strcmp(diagnosis.name, "hung") == 0) // what the traces don't prove more of
         diagnosis.name = d_ranks_disagree.name;
     char *where = whereabouts(&run->traces);
-    report_failure(
-        report, property, &diagnosis,
-        evidence_of_run(run, format_text("the ranks disagree, so the library ended them\nit "
-                                         "said: %s\n%s",
-                                         text, where)));
+    Fault fault = fault_with(
+        &diagnosis, "the ranks disagree, so the library ended them\nit said: %s\n%s", text, where);
     free(where);
+    return fault;
 }
 
 // The signal that ended the run is one that an access to memory causes.
@@ -406,31 +387,38 @@ static bool is_of_a_pointer(const Run *run, FailedRank failed)
     return signal == SIGSEGV || signal == SIGBUS;
 }
 
-static void report_crash(const Run *run, const Ends *ends, const char *property, Report *report)
+static const Diagnosis *wrong_end(const Run *run, FailedRank failed)
+{
+    if (strstr(failed.how, "Floating point") || output_says(&run->output, "Floating point"))
+        return &d_crashed_divided_by_zero;
+    if (strstr(failed.how, "File size limit"))
+        return &d_too_much_disk_one_file;
+    if (output_says(&run->output, "the weights are of no use any more"))
+        return &d_crashed_without_bound;
+    if (strstr(failed.how, "Aborted"))
+        return &d_crashed_aborted;
+    if ((run->killed ? failed.status : run->status) == 2) // the library's line
+        return &d_crashed_refused;
+    if (!strstr(failed.how, "signal") && run->status < 128)
+        return &d_crashed_own_status;
+    return is_of_a_pointer(run, failed) ? &d_crashed_pointer : &d_crashed_other_signal;
+}
+
+static Fault crash_fault(const Run *run, const Ends *ends)
 {
     FailedRank failed = failed_rank(run);
     // What a full disk makes the library say is the check's own doing.
-    const Diagnosis *diagnosis = run->plan.full ? NULL : explanation(&run->output, ends);
-    bool status_only = !diagnosis && is_reported_failure(run);
-    if (status_only)
-        diagnosis = &d_crashed_returned;
-    else if (!diagnosis &&
-             (strstr(failed.how, "Floating point") || output_says(&run->output, "Floating point")))
-        diagnosis = &d_crashed_divided_by_zero;
-    else if (!diagnosis && strstr(failed.how, "File size limit"))
-        diagnosis = &d_too_much_disk_one_file;
-    else if (!diagnosis && output_says(&run->output, "the weights are of no use any more"))
-        diagnosis = &d_crashed_without_bound;
-    else if (!diagnosis && strstr(failed.how, "Aborted"))
-        diagnosis = &d_crashed_aborted;
-    else if (!diagnosis && (run->killed ? failed.status : run->status) == 2) // the library's line
-        diagnosis = &d_crashed_refused;
-    else if (!diagnosis && !strstr(failed.how, "signal") && run->status < 128)
-        diagnosis = &d_crashed_own_status;
-    else if (!diagnosis)
-        diagnosis = is_of_a_pointer(run, failed) ? &d_crashed_pointer : &d_crashed_other_signal;
-    report_failure(report, property, diagnosis,
-                   evidence_of_run(run, status_only ? status_evidence(run) : crash_evidence(run)));
+    const Diagnosis *explained = run->plan.full ? NULL : explanation(&run->output, ends);
+    Fault fault = {explained, NULL};
+    if (!explained && is_reported_failure(run)) {
+        fault.diagnosis = &d_crashed_returned;
+        add_statuses(&fault.evidence, run);
+    } else {
+        fault.diagnosis = explained ? explained : wrong_end(run, failed);
+        add_end(&fault.evidence, run, failed);
+    }
+    add_messages(&fault.evidence, run);
+    return fault;
 }
 
 // The ranks that should have trained and have not: neither to the end of fit(), nor in a loop of
@@ -477,49 +465,43 @@ static bool refused(const Run *run)
            !strstr(failed_rank(run).how, "signal");
 }
 
-static bool report_forged(const Run *run, Report *report)
-{
-    return report_failure(
-        report, "the trace was written by the library", &d_forged_trace,
-        format_text("lines of %s are not the library's", rank_names(run->forged).text));
-}
-
-static bool report_nonsense(const Run *run, Report *report)
-{
-    return report_failure(report, SENSE, &d_trace_makes_no_sense,
-                          format_text("%s", run->traces.fault));
-}
-
 bool judge_end(const Run *run, const Ends *ends, Report *report)
 {
     if (run->forged)
-        return report_forged(run, report);
+        return report_failure(
+            report, "the trace was written by the library", &d_forged_trace,
+            format_text("lines of %s are not the library's", rank_names(run->forged).text));
     if (run->traces.fault)
-        return report_nonsense(run, report);
+        return report_failure(report, SENSE, &d_trace_makes_no_sense,
+                              format_text("%s", run->traces.fault));
     if (run->killed && run->plan.servers == 0) // mpirun has ended the others
         return true;
     if (!run->hung && refused(run))
         return true;
-    const char *property = end_property(&run->plan);
+    bool failed = run->status != 0 && !survivors_ended(run);
     RankSet idle = idle_ranks(run);
+    Fault fault = NO_FAULT;
     if (run->hung && run->silent)
-        report_silence(run, ends, property, report);
+        fault = silence_fault(run, ends);
     else if (run->flooded || run->swollen)
-        report_flood(run, property, report);
+        fault = flood_fault(run);
     else if (run->greedy)
-        report_greed(run, property, report);
+        fault = greed_fault(run);
     else if (run->hung)
-        report_endlessness(run, property, report);
+        fault = endlessness_fault(run);
     else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
-        report_disagreement(run, ends, property, report);
-    else if (run->status != 0 && !survivors_ended(run)) {
+        fault = disagreement_fault(run, ends);
+    else if (failed) {
         bool left_early = run->plan.servers && report_left_early(run, report);
         if (ends->crashed)
             ends->crashed(run, report);
         // Who needs a server that has left ends with a line that says so: no mistake of its own.
         if (!left_early || strstr(failed_rank(run).how, "signal"))
-            report_crash(run, ends, property, report);
+            fault = crash_fault(run, ends);
     } else if (idle)
-        report_idle_ranks(run, idle, ends->training, property, report);
-    return !run->hung && (run->status == 0 || survivors_ended(run)) && !idle;
+        fault = idle_fault(run, idle, ends->training);
+    if (fault.diagnosis)
+        report_failure(report, end_property(&run->plan), fault.diagnosis,
+                       evidence_of_run(run, fault.evidence));
+    return !run->hung && !failed && !idle;
 }
