@@ -29,13 +29,6 @@ static Standing standing_of(const Run *run)
     return (Standing){.workers = run->plan.ranks, .bound = (int)run_flag(run, "--staleness ")};
 }
 
-// Does a worker leave by it?
-static bool is_leaving(const cJSON *event)
-{
-    return event_is(event, "ps_request") && !event_has(event, "kind", "pull") &&
-           !event_has(event, "kind", "push");
-}
-
 static void take(Standing *standing, const cJSON *event)
 {
     int worker = event_int(event, "worker");
@@ -47,7 +40,7 @@ static void take(Standing *standing, const cJSON *event)
         return;
     standing->waiting[worker] |= event_has(event, "kind", "pull");
     standing->updates[worker] += event_has(event, "kind", "push");
-    standing->left[worker] |= is_leaving(event);
+    standing->left[worker] |= event_has(event, "kind", "done") || event_has(event, "kind", "lost");
 }
 
 static int slowest(const Standing *standing, bool of_all)
@@ -64,14 +57,13 @@ static int lead_of(const Standing *standing, int worker)
     return standing->updates[worker] - slowest(standing, false);
 }
 
-// "worker 0: 3, worker 1: 1, worker 2: 2 (has left)"
-static char *updates_text(const Standing *standing)
+// "updates brought by then: worker 0: 3, worker 1: 1, worker 2: 2 (has left)"
+static void add_updates(char **text, const Standing *standing)
 {
-    char *text = NULL;
+    text_add(text, "\nupdates brought by then:");
     for (int w = 0; w < standing->workers; w++)
-        text_add(&text, "%sworker %d: %d%s", w ? ", " : "", w, standing->updates[w],
+        text_add(text, "%s worker %d: %d%s", w ? "," : "", w, standing->updates[w],
                  standing->left[w] ? " (has left)" : "");
-    return text;
 }
 
 // A worker that should have been answered by now, or -1.
@@ -88,12 +80,10 @@ static int kept_waiting(const Standing *standing)
 static char *standing_evidence(const Run *run, int rank, const Standing *standing, int worker,
                                const char *what)
 {
-    char *updates = updates_text(standing);
-    char *evidence = format_text("bound %d: %s %s worker %d, which is %d ahead\nupdates brought by "
-                                 "then: %s",
-                                 standing->bound, process_words(&run->traces, rank), what, worker,
-                                 lead_of(standing, worker), updates);
-    free(updates);
+    char *evidence =
+        format_text("bound %d: %s %s worker %d, which is %d ahead", standing->bound,
+                    process_words(&run->traces, rank), what, worker, lead_of(standing, worker));
+    add_updates(&evidence, standing);
     return evidence;
 }
 
@@ -104,7 +94,6 @@ typedef struct {
     // ahead, and no worker that is (but by 0) gets weights.
     bool by_one;
     bool beside_others; // another one was answered after the last request
-    bool since_leaving; // their waiting should have ended when a worker left
 } Common;
 
 // What the server with that rank does against the bound; NULL: nothing.
@@ -144,13 +133,12 @@ static char *waits_longer(const Run *run, int rank, Common *common)
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     char *evidence = NULL;
-    bool by_leaving = false, answered = false;
+    bool answered = false;
     EACH_EVENT (event, events) {
         int before = kept_waiting(&standing);
         if (event_is(event, "ps_request") && before >= 0) {
             common->beside_others = common->beside_others && answered;
             common->by_one = common->by_one && lead_of(&standing, before) == standing.bound;
-            common->since_leaving = common->since_leaving && by_leaving;
             if (!evidence)
                 evidence = standing_evidence(run, rank, &standing, before,
                                              "takes another request and does not answer");
@@ -160,18 +148,15 @@ static char *waits_longer(const Run *run, int rank, Common *common)
             common->by_one =
                 common->by_one && lead_of(&standing, event_int(event, "worker")) < standing.bound;
         take(&standing, event);
-        if (before < 0)
-            by_leaving = is_leaving(event);
     }
     return evidence;
 }
 
 static const Diagnosis *too_long(const Common *common)
 {
-    return common->since_leaving   ? &d_waits_for_who_has_left_leaving
-           : common->beside_others ? &d_waits_too_long_one_of_several
-           : common->by_one        ? &d_bound_off_by_one_waits_already
-                                   : &d_waits_too_long;
+    return common->beside_others ? &d_waits_too_long_one_of_several
+           : common->by_one      ? &d_bound_off_by_one_waits_already
+                                 : &d_waits_too_long;
 }
 
 // Looks at all servers, and shows the first one that breaks the rule.
@@ -180,7 +165,7 @@ static void judge_servers(const Runs *runs, const char *property,
                           const Diagnosis *(*diagnose)(const Common *common), Report *report)
 {
     char *first = NULL;
-    Common common = {true, true, true, true};
+    Common common = {true, true, true};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             char *evidence = broken(run, r, &common);
@@ -227,17 +212,14 @@ static bool is_complete(const Standing *standing, int rounds)
     return slowest(standing, false) > rounds;
 }
 
-static char *round_evidence(const Run *run, int rank, const Round *round, int number,
-                            const Standing *standing)
+static Fault update_fault(const Diagnosis *diagnosis, const Run *run, int rank, const Round *round,
+                          int number, const Standing *standing)
 {
-    char *updates = updates_text(standing);
-    char *evidence =
-        format_text("%s, update number %d, after %d push%s since the one before it\nupdates "
-                    "brought by then: %s",
-                    process_words(&run->traces, rank), number, round->count,
-                    round->count == 1 ? "" : "es", updates);
-    free(updates);
-    return evidence;
+    Fault fault = fault_with(
+        diagnosis, "%s, update number %d, after %d push%s since the one before it",
+        process_words(&run->traces, rank), number, round->count, round->count == 1 ? "" : "es");
+    add_updates(&fault.evidence, standing);
+    return fault;
 }
 
 static Fault round_fault(const Run *run, int rank)
@@ -254,8 +236,8 @@ static Fault round_fault(const Run *run, int rank)
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);
         if (event_is(event, "ps_sent") && round.count > 0 && complete)
-            return (Fault){&d_answered_before_update,
-                           round_evidence(run, rank, &round, updates + 1, &standing)};
+            return update_fault(&d_answered_before_update, run, rank, &round, updates + 1,
+                                &standing);
         if (!event_is(event, "ps_applied"))
             continue;
         const Diagnosis *wrong = wrong_round(&round, value, standing.workers);
@@ -263,7 +245,7 @@ static Fault round_fault(const Run *run, int rank)
         if (round.count > 0 && !complete && !by_itself)
             wrong = &d_round_not_held_applied_early;
         if (wrong)
-            return (Fault){wrong, round_evidence(run, rank, &round, updates + 1, &standing)};
+            return update_fault(wrong, run, rank, &round, updates + 1, &standing);
         updates++;
         round = (Round){.earlier = round.earlier + round.sum, .applied = value};
     }
