@@ -144,21 +144,13 @@ static bool makes_steps_of_largest(const Passes *passes, int pass, int rank)
     return passes->of[rank][pass].batches == largest && !draws_beyond_a_shard(passes, pass, rank);
 }
 
-// True where two ranks draw some image both, in whatever epochs.
-static bool share_images(const Passes *passes, int a, int b)
+// How many images two ranks draw both, in whatever epochs.
+static int shared_images(const Passes *passes, int a, int b)
 {
+    int count = 0;
     for (int image = 0; image < passes->total; image++)
-        if (ever_drawn(passes, a, image) && ever_drawn(passes, b, image))
-            return true;
-    return false;
-}
-
-static bool draw_the_same(const Passes *passes, int a, int b)
-{
-    for (int image = 0; image < passes->total; image++)
-        if (ever_drawn(passes, a, image) != ever_drawn(passes, b, image))
-            return false;
-    return true;
+        count += ever_drawn(passes, a, image) && ever_drawn(passes, b, image);
+    return count;
 }
 
 static bool on_different_nodes(const Run *run, int a, int b)
@@ -166,21 +158,21 @@ static bool on_different_nodes(const Run *run, int a, int b)
     return run_node(run, a) != run_node(run, b);
 }
 
-// True where some ranks have images in common, and these are only such pairs; with `all_of_them`
-// all such pairs have.
-static bool overlap_only(const Passes *passes, bool (*pair)(const Run *run, int a, int b),
-                         bool all_of_them)
+// Pairs of ranks of a kind: how many there are, and how many of them have images in common.
+typedef struct {
+    int all, sharing;
+} Pairs;
+
+static Pairs pairs_of(const Passes *passes, bool (*kind)(const Run *run, int a, int b))
 {
-    const Run *run = passes->run;
-    bool some = false;
-    for (int a = 0; a < run->ranks; a++)
-        for (int b = a + 1; b < run->ranks; b++) {
-            bool both = share_images(passes, a, b);
-            if ((both && !pair(run, a, b)) || (all_of_them && pair(run, a, b) && !both))
-                return false;
-            some = some || both;
-        }
-    return some;
+    Pairs pairs = {0, 0};
+    for (int a = 0; a < passes->run->ranks; a++)
+        for (int b = a + 1; b < passes->run->ranks; b++)
+            if (!kind || kind(passes->run, a, b)) {
+                pairs.all++;
+                pairs.sharing += shared_images(passes, a, b) > 0;
+            }
+    return pairs;
 }
 
 // True where the rank draws more than where its machine had one worker more, and shared all images
@@ -194,21 +186,25 @@ static bool has_shard_of_machine(const Passes *passes, int pass, int rank)
 
 static bool all_have_one_shard(const Passes *passes)
 {
+    int images = distinct_ever(passes, 0);
     for (int r = 1; r < passes->run->ranks; r++)
-        if (!draw_the_same(passes, 0, r))
+        if (distinct_ever(passes, r) != images || shared_images(passes, 0, r) != images)
             return false;
-    return passes->run->ranks > 1 && distinct_ever(passes, 0) <= largest_shard(passes);
+    return passes->run->ranks > 1 && images <= largest_shard(passes);
 }
 
 // ---- Diagnoses.
 
+// Of several ranks that draw an image.
 static const Diagnosis *wrong_overlap(const Passes *passes, int pass)
 {
+    int sharing = pairs_of(passes, NULL).sharing;
+    Pairs of_local_rank = pairs_of(passes, same_local_rank);
     if (all_have_one_shard(passes))
         return &d_same_shard;
-    if (overlap_only(passes, same_local_rank, true))
+    if (of_local_rank.sharing == sharing && of_local_rank.all == sharing)
         return &d_sharded_by_local_rank;
-    if (overlap_only(passes, on_different_nodes, false) &&
+    if (pairs_of(passes, on_different_nodes).sharing == sharing &&
         on_all_ranks(passes, pass, has_shard_of_machine))
         return &d_sharded_within_machine;
     return on_all_ranks(passes, pass, draws_from_many) ? &d_not_sharded : &d_shards_overlap;
@@ -220,17 +216,12 @@ static double shard_of(const Passes *passes, int rank)
     return event_number(event_nth(&passes->run->traces.of[rank], "fit", 0), "train_images");
 }
 
-// The rank has gone through all of its shard, and never drawn as many different images.
-static bool has_image_twice(const Passes *passes, int pass, int rank)
-{
-    double shard = shard_of(passes, rank);
-    return passes->of[rank][pass].count >= shard && distinct_ever(passes, rank) < shard;
-}
-
+// Some rank has gone through all of its shard, and never drawn as many different images.
 static bool some_have_images_twice(const Passes *passes, int pass)
 {
     for (int r = 0; r < passes->run->ranks; r++)
-        if (has_image_twice(passes, pass, r))
+        if (passes->of[r][pass].count >= shard_of(passes, r) &&
+            distinct_ever(passes, r) < shard_of(passes, r))
             return true;
     return false;
 }
@@ -302,14 +293,9 @@ Fault repeats_fault(const void *drawn)
 static int rank_with_too_many(const Passes *passes)
 {
     int found = -1;
-    for (int a = 0; a < passes->run->ranks; a++) {
-        if (distinct_ever(passes, a) > largest_shard(passes))
-            found = a;
-        for (int b = a + 1; b < passes->run->ranks; b++)
-            if (share_images(passes, a, b))
-                return -1;
-    }
-    return found;
+    for (int r = 0; r < passes->run->ranks; r++)
+        found = distinct_ever(passes, r) > largest_shard(passes) ? r : found;
+    return found >= 0 && pairs_of(passes, NULL).sharing == 0 ? found : -1;
 }
 
 // A rank whose shard is too small, where all of them together are the whole set; -1: none.
