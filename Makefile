@@ -406,7 +406,7 @@ $(BUILD)/settings.judges: FORCE | $(BUILD)/settings.compile
 $(BUILD)/check-step: $(call objects_of,$(judging)) $(BUILD)/settings.judges
 $(BUILD)/replay: $(replay_objects) $(model_objects)
 ifneq ($(small),)
-$(small): %: %.o $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/words.o
+$(small): %: %.o $(BUILD)/tests/steps/lab.o $(BUILD)/tests/steps/word_list.o
 $(cuts): %: %.o
 endif
 $(BUILD)/bench: $(bench_objects) $(model_objects)

@@ -2,37 +2,48 @@
 
 #include "base/format.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
 
-char *format_text(const char *format, ...)
+char *format_arguments(const char *format, va_list arguments)
 {
     char *text = NULL;
+    if (vasprintf(&text, format, arguments) < 0)
+        die("out of memory: there is none for a line of text");
+    return text;
+}
+
+char *format_text(const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    int length = vasprintf(&text, format, arguments);
+    char *text = format_arguments(format, arguments);
     va_end(arguments);
-    if (length < 0)
-        die("out of memory: there is none for a line of text");
     return text;
 }
 
 void text_add(char **text, const char *format, ...)
 {
-    char *more = NULL;
     va_list arguments;
     va_start(arguments, format);
-    int length = vasprintf(&more, format, arguments);
+    char *more = format_arguments(format, arguments);
     va_end(arguments);
-    if (length < 0)
-        die("out of memory: there is none for a line of text");
-    size_t before = *text ? strlen(*text) : 0;
-    *text = enlarge(*text, before + (size_t)length + 1, 1);
-    memcpy(*text + before, more, (size_t)length + 1);
+    size_t before = *text ? strlen(*text) : 0, length = strlen(more);
+    *text = enlarge(*text, before + length + 1, 1);
+    memcpy(*text + before, more, length + 1);
     free(more);
+}
+
+char *next_part(const char **at, const char *between)
+{
+    if (!**at)
+        return NULL;
+    size_t length = strcspn(*at, between);
+    char *part = format_text("%.*s", (int)length, *at);
+    *at += length + ((*at)[length] != '\0');
+    return part;
 }
 
 static int next_rank(int rank, RankIsIn is_in, const void *set, int count)

@@ -3,15 +3,21 @@
 #ifndef HVDLAB_FORMAT_H
 #define HVDLAB_FORMAT_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/error.h"
 
 // A formatted string that the caller frees.
 char *format_text(const char *format, ...) PRINTF_LIKE(1, 2);
+char *format_arguments(const char *format, va_list arguments) PRINTF_LIKE(1, 0);
 
 // Appends to *text, which is NULL at first and which the caller frees.
 void text_add(char **text, const char *format, ...) PRINTF_LIKE(2, 3);
+
+// A copy of the text at *at, up to its end or to the first of the characters `between`, behind which
+// *at is moved; the caller frees it. NULL at the text's end.
+char *next_part(const char **at, const char *between);
 
 // "rank 2", "ranks 0, 2-4 and 7": `count` ranks in ascending order, at least one. The caller frees
 // it.

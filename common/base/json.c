@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/files.h"
+#include "base/format.h"
 #include "base/numbers.h"
 
 static void *have_memory(size_t bytes)
@@ -64,7 +65,8 @@ cJSON *json_read(const char *path)
 
 void json_write(const cJSON *object, const char *path)
 {
-    char *text = json_print(object, true);
+    char *json = json_print(object, true), *text = format_text("%s\n", json);
     file_replace(path, text, strlen(text));
+    free(json);
     free(text);
 }

@@ -113,15 +113,10 @@ static void add_exercise(Check *check, const char *name)
 
 static void read_exercises(Check *check, const char *list)
 {
-    for (const char *at = list;; at++) {
-        size_t length = strcspn(at, ",");
-        char *name = format_text("%.*s", (int)length, at);
+    for (char *name; (name = next_part(&list, ",")); free(name))
         add_exercise(check, name);
-        free(name);
-        at += length;
-        if (!*at)
-            return;
-    }
+    if (check->count == 0)
+        usage(check);
 }
 
 // The value of an option that has one; NULL: it is another option.
@@ -244,11 +239,16 @@ static void take_file(Check *check)
     free(copy);
 }
 
+static void move(const char *from, const char *to)
+{
+    if (rename(from, to) != 0)
+        die("cannot move %s to %s: %s", from, to, strerror(errno));
+}
+
 static void move_result(const Check *check, const Exercise *exercise, const char *suffix)
 {
     char *from = new_path(check, exercise, suffix), *to = result_path(check, exercise, suffix);
-    if (rename(from, to) != 0)
-        die("cannot move %s to %s: %s", from, to, strerror(errno));
+    move(from, to);
     free(from);
     free(to);
 }
@@ -265,16 +265,6 @@ static void move_results(const Check *check)
         move_result(check, check->graded[i], "json");
     }
     workplace_unlock(lock);
-}
-
-// The caller has its own file. It finds a whole verdict or none.
-static void write_verdict(const Check *check)
-{
-    char *new = format_text("%s.%d.new", check->out, (int)getpid());
-    report_write_json(&check->reports[0], new);
-    if (rename(new, check->out) != 0)
-        die("cannot move %s to %s: %s", new, check->out, strerror(errno));
-    free(new);
 }
 
 // ---- Grading.
@@ -303,6 +293,12 @@ static Process start_compiler(const Check *check, const char *compiler, const ch
 
 // ---- What a submission leaves is read, and judged, by readers.
 
+static void begin_reports(Check *check)
+{
+    for (int i = 0; i < check->count; i++)
+        check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
+}
+
 // Prints what the judges have found, a line for each report.
 static void print_reports(const Check *check)
 {
@@ -313,33 +309,21 @@ static void print_reports(const Check *check)
     }
 }
 
-// What the reader could not make sense of, for its author and for an instructor.
-static void report_nonsense(Check *check, const char *evidence)
-{
-    for (int i = 0; i < check->count; i++)
-        report_failure(&check->reports[i], SENSE, &d_trace_makes_no_sense,
-                       format_text("%s", evidence));
-}
-
 // Takes over what a reader has found in these folders: `reading` ends with print_reports.
 static void judge_apart(Check *check, Reading reading, const char *const *folders)
 {
     Answer answer = reader_ask(reading, folders, check, JUDGE_LIMIT * check->patience);
     bool sense = answer.text != NULL;
-    char *line = answer.text;
+    const char *at = answer.text;
     for (int i = 0; sense && i < check->count; i++) {
-        char *next = line + strcspn(line, "\n");
-        sense = *next == '\n';
-        *next = '\0';
-        sense = sense && report_take(&check->reports[i], line);
-        line = next + sense;
+        char *line = next_part(&at, "\n");
+        sense = line && report_take(&check->reports[i], line);
+        free(line);
     }
-    if (!sense) {
-        char *evidence = format_text("what reads what the program left %s",
-                                     answer.fault ? answer.fault : "gives no sensible answer");
-        report_nonsense(check, evidence);
-        free(evidence);
-    }
+    for (int i = 0; !sense && i < check->count; i++)
+        report_failure(&check->reports[i], SENSE, &d_trace_makes_no_sense,
+                       format_text("what reads what the program left %s",
+                                   answer.fault ? answer.fault : "gives no sensible answer"));
     answer_free(&answer);
 }
 
@@ -367,8 +351,7 @@ static char *compile_file(Check *check)
 {
     char *compiler = format_text("%s/compile-step", check->build);
     char *folder = format_text("%s/program", check->folder);
-    if (mkdir(folder, 0777) != 0)
-        die("cannot make the folder %s: %s", folder, strerror(errno));
+    make_folders(folder);
     char *program = format_text("%s/%s", folder, check->graded[0]->file);
     free(folder);
     control_prepare(compiler, check->folder, COMPILE_LIMIT * check->patience);
@@ -465,8 +448,7 @@ static void read_runs(const int *folders, void *argument)
     for (int i = 0; i < count; i++)
         run_read(&runs[i], folders[2 * i], folders[2 * i + 1]);
     // (They hold what the compiler's judge has found: that is known.)
-    for (int i = 0; i < check->count; i++)
-        check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
+    begin_reports(check);
     for (int i = 0; check->runs.all && i < check->count; i++)
         report_ok(&check->reports[i], end_property(&runs[0].plan));
     judge_runs(check);
@@ -533,20 +515,13 @@ static void run_plans(Check *check, const char *program, const RunPlan *plans, i
     }
 }
 
-static void move(const char *folder, const char *to)
-{
-    if (rename(folder, to) != 0)
-        die("cannot move %s to %s: %s", folder, to, strerror(errno));
-}
-
 // Moves the folder of the run, with its output in a file and its traces.
 static void keep_run(const Check *check, const Run *run)
 {
-    char *folder = format_text("%s", run->work), *output;
+    char *folder = format_text("%s", run->work);
     *strrchr(folder, '/') = '\0';
-    char *to = format_text("%s%s", check->keep, strrchr(folder, '/'));
-    char *trace = format_text("%s/trace", to);
-    output = format_text("%s/output", folder);
+    char *to = format_text("%s%s", check->keep, strrchr(folder, '/')),
+         *trace = format_text("%s/trace", to), *output = format_text("%s/output", folder);
     file_replace(output, run->text, strlen(run->text));
     move(folder, to);
     move(run->trace, trace);
@@ -603,7 +578,7 @@ static void write_results(Check *check, double seconds)
         free(json);
     }
     if (check->out)
-        write_verdict(check);
+        report_write_json(&check->reports[0], check->out);
     else
         move_results(check);
     for (int i = 0; i < check->count; i++)
@@ -616,8 +591,7 @@ static bool grade(Check *check)
     double begin = seconds_now();
     check->folder = workplace_make(check->build, seal_is_strict());
     take_file(check);
-    for (int i = 0; i < check->count; i++)
-        check->reports[i] = (Report){.exercise = check->graded[i]->name, .file = check->file};
+    begin_reports(check);
     char *program = compile_file(check);
     if (program)
         run_and_judge(check, program);
@@ -636,8 +610,7 @@ static void tidy_up(void)
 
 int main(int argc, char **argv)
 {
-    const char *build = getenv("BUILD");
-    Check check = {.build = build && *build ? build : "build", .exercises = exercises_read()};
+    Check check = {.build = build_folder(), .exercises = exercises_read()};
     environment_limit();
     int words = read_options(&check, argc, argv);
     if (argc - words != 2)

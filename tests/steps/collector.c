@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "base/format.h"
 #include "observe/trace.h"
@@ -39,12 +40,8 @@ static bool move(const Channel *channel)
 {
     char bytes[1 << 16];
     ssize_t count = read(channel->pipe, bytes, sizeof bytes);
-    for (ssize_t done = 0, now; done < count; done += now)
-        if ((now = write(channel->file, bytes + done, (size_t)(count - done))) < 0) {
-            if (errno != EINTR)
-                die("a trace can't be kept: %s", strerror(errno));
-            now = 0;
-        }
+    if (count > 0 && !write_whole(channel->file, bytes, (size_t)count))
+        die("a trace can't be kept: %s", strerror(errno));
     return count > 0;
 }
 

@@ -4,12 +4,12 @@
 #include "judge.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "file_kind.h"
 #include "base/memory.h"
 #include "base/format.h"
+#include "base/process.h"
 
 #define COMPILES "the program compiles"
 
@@ -31,20 +31,14 @@ static bool is_error(const char *text)
 static char *first_errors(const char *messages)
 {
     const int wanted = 9; // lines
-    char *errors = NULL;
+    char *errors = NULL, *line;
     int lines = 0, follow = 0;
-    for (const char *at = messages; *at && lines < wanted;) {
-        size_t length = strcspn(at, "\n");
-        char *line = format_text("%.*s", (int)(length < 160 ? length : 160), at);
+    for (const char *at = messages; lines < wanted && (line = next_part(&at, "\n")); free(line)) {
         bool of_linker = strstr(line, "undefined reference") || strstr(line, "multiple def");
         if (is_error(line))
             follow = of_linker ? 1 : 3;
-        if (follow-- > 0 && !strstr(line, "ld returned")) {
-            text_add(&errors, "%s%s", lines ? "\n" : "", line);
-            lines++;
-        }
-        free(line);
-        at += length + (at[length] == '\n');
+        if (follow-- > 0 && !strstr(line, "ld returned"))
+            text_add(&errors, "%s%.160s", lines++ ? "\n" : "", line);
     }
     return errors ? errors : format_text("%.1000s", messages);
 }
@@ -65,36 +59,32 @@ static char *name_after(const char *line, const char *words)
     return length ? format_text("%.*s", (int)length, at) : NULL;
 }
 
-// The name of a function of the library that the program has, too; NULL where that is not what the
-// compiler or the linker complains of. The library's own declaration is named close behind.
+// The name behind `before` where the compiler or the linker says these words and, close behind, names
+// the library's own declaration; NULL: it does not. The caller frees it.
+static char *name_of_library(const char *messages, const char *words, const char *before)
+{
+    const char *line = strstr(messages, words);
+    while (line && line > messages && line[-1] != '\n')
+        line--;
+    char *text = format_text("%.1500s", line ? line : "");
+    bool library =
+        strstr(text, "/hvdlab.o") || strstr(text, "/hvdlab-all.o") || strstr(text, "common/");
+    char *name = library ? name_after(text, before) : NULL;
+    free(text);
+    return name;
+}
+
+// The name of a function of the library that the program has, too; NULL where that is not what is
+// complained of.
 static char *collision(const char *messages)
 {
     static const char *const complaints[] = {"conflicting types for ", "static declaration of ",
                                              "redefinition of ", "multiple definition of "};
-    for (size_t i = 0; i < sizeof complaints / sizeof *complaints; i++) {
-        const char *at = strstr(messages, complaints[i]);
-        if (!at)
-            continue;
-        const char *line = at;
-        while (line > messages && line[-1] != '\n')
-            line--;
-        char *rest = format_text("%.1500s", line);
-        bool library =
-            strstr(rest, "/hvdlab.o") || strstr(rest, "/hvdlab-all.o") || strstr(rest, "common/");
-        char *name = library ? name_after(rest, complaints[i]) : NULL;
-        free(rest);
-        if (name)
-            return name;
-    }
-    // ‘fit’ redeclared as different kind of symbol
-    const char *at = strstr(messages, " redeclared as different kind");
-    if (at && strstr(at, "common/")) {
-        const char *line = at;
-        while (line > messages && line[-1] != '\n')
-            line--;
-        return name_after(line, "error: ");
-    }
-    return NULL;
+    char *name = NULL;
+    for (size_t i = 0; i < sizeof complaints / sizeof *complaints && !name; i++)
+        name = name_of_library(messages, complaints[i], complaints[i]);
+    // error: ‘fit’ redeclared as different kind of symbol
+    return name ? name : name_of_library(messages, " redeclared as different kind", "error: ");
 }
 
 // ---- The file.
@@ -102,24 +92,18 @@ static char *collision(const char *messages)
 // Its first bytes, as text. The caller frees it.
 static char *beginning_of(const char *path)
 {
-    char *text = allocate(1 << 16, 1);
-    FILE *file = fopen(path, "re");
-    size_t bytes = file ? fread(text, 1, (1 << 16) - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[bytes] = '\0';
+    enum { SIZE = 1 << 16 };
+    char *text = allocate(SIZE, 1);
+    file_beginning(path, text, SIZE);
     return text;
 }
 
 static bool has_line_with(const char *text, const char *begin)
 {
-    size_t length = strlen(begin);
-    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-        line += strspn(line, " \t");
-        if (strncmp(line, begin, length) == 0)
-            return true;
-    }
-    return false;
+    bool has = false;
+    for (char *line; !has && (line = next_part(&text, "\n")); free(line))
+        has = strncmp(line + strspn(line, " \t"), begin, strlen(begin)) == 0;
+    return has;
 }
 
 static bool has_any_line(const char *text, const char *const *begins)
@@ -142,9 +126,7 @@ static const char *other_language(const char *text)
     static const char *const fortran[] = {"program ", "PROGRAM ", "use mpi", "implicit none", NULL};
     if (has_any_line(text, cpp))
         return "this seems to be C++. The kit's programs are C: a compiler for C reads them.";
-    if (!strchr(text, ';') && has_any_line(text, python))
-        return "this seems to be Python. The kit's programs are C.";
-    if (has_any_line(text, python) && !strstr(text, "#include"))
+    if (has_any_line(text, python) && !(strchr(text, ';') && strstr(text, "#include")))
         return "this seems to be Python. The kit's programs are C.";
     if (has_any_line(text, fortran) && !strstr(text, "#include"))
         return "this seems to be Fortran. The kit's programs are C.";

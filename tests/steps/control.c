@@ -2,14 +2,12 @@
 
 #include "control.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "sandbox.h"
 #include "words.h"
@@ -94,25 +92,16 @@ void control_disk(const char *folder, double used)
 
 // ---- The program.
 
-static void write_source(const char *path)
-{
-    FILE *file = fopen(path, "we");
-    bool written = file && fputs(source, file) >= 0;
-    if ((file && fclose(file) != 0) || !written)
-        die("cannot write %s: %s", path, strerror(errno));
-}
-
 const char *control_program(void)
 {
     static char *program;
     if (program)
         return program;
     char *folder = format_text("%s/control", place);
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        die("cannot make the folder %s: %s", folder, strerror(errno));
+    make_folders(folder);
     char *file = format_text("%s/control.c", place);
     program = format_text("%s/control", folder);
-    write_source(file);
+    file_replace(file, source, sizeof source - 1);
     Process process = process_end_within(sandbox_compile(compiler, file, file, program), limit);
     if (process.status != 0 || access(program, X_OK) != 0) {
         control_disk(place, 0);

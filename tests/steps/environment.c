@@ -16,6 +16,12 @@ extern char **environ;
 const char *const environment_of_check[] = {"BUILD", "HVDLAB_CHECK_DEVICE", "HVDLAB_PATIENCE",
                                             "HVDLAB_SEAL", NULL};
 
+const char *build_folder(void)
+{
+    const char *build = getenv("BUILD");
+    return build && *build ? build : "build";
+}
+
 // A star stands for the rest of a name.
 static const char *const passed_on[] = {
     "PATH", "HOME", "USER", "LOGNAME",
@@ -41,21 +47,27 @@ static bool is_listed(const char *variable, const char *const *names)
     return false;
 }
 
-void environment_limit(void)
+void environment_keep(bool (*is_kept)(const char *variable))
 {
     for (char **variable = environ; *variable;) {
-        if (is_listed(*variable, passed_on) || is_listed(*variable, environment_of_check)) {
-            variable++;
-            continue;
-        }
         char *name = format_text("%.*s", (int)strcspn(*variable, "="), *variable);
         // A variable without a name can't be unset.
-        if (!*name || unsetenv(name) != 0)
+        if (is_kept(*variable) || !*name || unsetenv(name) != 0)
             variable++;
         else
             variable = environ;
         free(name);
     }
+}
+
+static bool is_for_checks(const char *variable)
+{
+    return is_listed(variable, passed_on) || is_listed(variable, environment_of_check);
+}
+
+void environment_limit(void)
+{
+    environment_keep(is_for_checks);
     // The messages of compilers and MPI, which the check reads, are in English then.
     if (setenv("LC_ALL", "C", 1) != 0)
         die("cannot set LC_ALL");

@@ -11,12 +11,11 @@
 #include "safe_files.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 static void add(Events *events, cJSON *event)
 {
-    size_t count = (size_t)events->count + 1;
-    events->items = realloc(events->items, count * sizeof *events->items);
-    CHECK(events->items);
+    events->items = enlarge(events->items, (size_t)events->count + 1, sizeof *events->items);
     events->items[events->count++] = event;
 }
 

@@ -36,17 +36,14 @@ Judge judge_of(const char *file)
 static char *hosts_of(const char *layout)
 {
     char *text = NULL;
-    long known[MAX_RANKS];
-    for (int count = 0; *layout; layout += *layout == ',') {
-        char *end;
-        long host = strtol(layout, &end, 10);
+    int known[MAX_RANKS], count = 0;
+    for (int host; (host = next_listed(&layout)) >= 0;) {
         int i = 0;
         while (i < count && known[i] != host)
             i++;
         if (i == count && count < MAX_RANKS)
             known[count++] = host;
         text_add(&text, "%s%c", text ? "," : "", 'A' + i);
-        layout = end;
     }
     return text;
 }
@@ -57,15 +54,11 @@ char *evidence_of_run(const Run *run, char *evidence)
     bool by_devices = run_is_one_process(plan);
     int count = by_devices ? plan->devices : plan->ranks;
     char *hosts = plan->layout ? hosts_of(plan->layout) : NULL;
-    char *longer = format_text("%s %d %s%s%s%s", plan->servers ? "with" : "on", count,
-                               by_devices      ? "device"
-                               : plan->servers ? "worker"
-                                               : "rank",
-                               count == 1 ? "" : "s",
-                               !hosts               ? ""
-                               : strchr(hosts, ',') ? ", on hosts "
-                                                    : ", on host ",
-                               hosts ? hosts : "");
+    const char *what = by_devices ? "device" : plan->servers ? "worker" : "rank";
+    char *longer = format_text("%s %d %s%s", plan->servers ? "with" : "on", count, what,
+                               count == 1 ? "" : "s");
+    if (hosts)
+        text_add(&longer, ", on host%s %s", strchr(hosts, ',') ? "s" : "", hosts);
     free(hosts);
     if (plan->servers)
         text_add(&longer, " and %d server%s", plan->servers, plan->servers == 1 ? "" : "s");
@@ -82,10 +75,9 @@ char *evidence_in(const Runs *runs, const Run *run, char *evidence)
 bool report_failure_in(Report *report, const Runs *runs, const Run *run, const char *property,
                        const Diagnosis *diagnosis, const char *format, ...)
 {
-    char *evidence;
     va_list arguments;
     va_start(arguments, format);
-    CHECK(vasprintf(&evidence, format, arguments) >= 0);
+    char *evidence = format_arguments(format, arguments);
     va_end(arguments);
     return report_failure(report, property, diagnosis, evidence_in(runs, run, evidence));
 }
@@ -97,18 +89,11 @@ bool report_property(Report *report, const char *property, const Diagnosis *diag
                     : report_ok(report, property);
 }
 
-static Fault with_evidence(const Diagnosis *diagnosis, const char *format, va_list arguments)
-{
-    Fault fault = {diagnosis, NULL};
-    CHECK(vasprintf(&fault.evidence, format, arguments) >= 0);
-    return fault;
-}
-
 Fault fault_with(const Diagnosis *diagnosis, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    Fault fault = with_evidence(diagnosis, format, arguments);
+    Fault fault = {diagnosis, format_arguments(format, arguments)};
     va_end(arguments);
     return fault;
 }
@@ -119,7 +104,7 @@ Fault fault_at(Fault fault, const char *format, ...)
         return fault;
     va_list arguments;
     va_start(arguments, format);
-    Fault longer = with_evidence(fault.diagnosis, format, arguments);
+    Fault longer = {fault.diagnosis, format_arguments(format, arguments)};
     va_end(arguments);
     text_add(&longer.evidence, "%s", fault.evidence);
     free(fault.evidence);
@@ -181,27 +166,32 @@ bool judge_items(const Runs *runs, EachItem each, const ItemProperty *properties
     return all_hold;
 }
 
-bool nothing_trained(const Runs *runs, const char *property, Report *report)
+// The first run in which some rank has no such event, and the first such rank; NULL: there is none.
+static const Run *run_without(const Runs *runs, const char *event, int *rank)
 {
     for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++)
-            if (event_count(&run->traces.of[r], "step") == 0) {
-                if (!report->held)
-                    report_failure_in(report, runs, run, property, &d_nothing_trained,
-                                      "rank %d made no step of training", r);
-                return true;
-            }
-    return false;
+        for (*rank = 0; *rank < run->ranks; ++*rank)
+            if (event_count(&run->traces.of[*rank], event) == 0)
+                return run;
+    return NULL;
+}
+
+bool nothing_trained(const Runs *runs, const char *property, Report *report)
+{
+    int rank;
+    const Run *run = run_without(runs, "step", &rank);
+    if (run && !report->held)
+        report_failure_in(report, runs, run, property, &d_nothing_trained,
+                          "rank %d made no step of training", rank);
+    return run != NULL;
 }
 
 bool none_computed(const Runs *runs, const char *property, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        for (int r = 0; r < run->ranks; r++)
-            if (event_count(&run->traces.of[r], "gradient") == 0) {
-                report_failure_in(report, runs, run, property, &d_nothing_trained_some_rank,
-                                  "rank %d computed none", r);
-                return true;
-            }
-    return false;
+    int rank;
+    const Run *run = run_without(runs, "gradient", &rank);
+    if (run)
+        report_failure_in(report, runs, run, property, &d_nothing_trained_some_rank,
+                          "rank %d computed none", rank);
+    return run != NULL;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "words.h"
 #include "base/format.h"
+#include "base/memory.h"
 
 bool is_step(const char *name)
 {
@@ -21,72 +22,51 @@ char *exercise_title(const char *name)
     return format_text("%s%s", is_step(name) ? "step " : "", name);
 }
 
-// realloc for one object more than `count` of `size` bytes.
-static void *longer(void *items, int count, size_t size)
-{
-    void *moved = realloc(items, (size_t)(count + 1) * size);
-    if (!moved)
-        die("out of memory: there is none for what lab.conf says");
-    return moved;
-}
-
-// The next word of the line; the caller frees it.
-static char *take_word(char **rest)
+// The next word of the line.
+static const char *take_word(char **rest)
 {
     const char *word = strtok_r(NULL, " ", rest);
     if (!word)
         die("a line of labs.sh is too short");
-    return format_text("%s", word);
+    return word;
 }
 
 // The same, or NULL where the word is "-".
-static char *take_text(char **rest)
+static const char *take_text(char **rest)
 {
-    char *word = take_word(rest);
-    if (strcmp(word, "-") != 0)
-        return word;
-    free(word);
-    return NULL;
+    const char *word = take_word(rest);
+    return strcmp(word, "-") == 0 ? NULL : word;
 }
 
 static int take_number(char **rest)
 {
-    char *word = take_word(rest);
-    int number = atoi(word);
-    free(word);
-    return number;
+    return atoi(take_word(rest));
 }
 
 static void add_words(Words *words, char **rest)
 {
-    for (const char *word = strtok_r(NULL, " ", rest); word; word = strtok_r(NULL, " ", rest)) {
-        words->items = longer(words->items, words->count, sizeof *words->items);
-        words->items[words->count++] = format_text("%s", word);
-    }
+    for (const char *word; (word = strtok_r(NULL, " ", rest));)
+        ADD_WORDS(words, word);
 }
 
-static void words_free(Words *words)
+static void add_run(Exercise *exercise, const char *line)
 {
-    for (int i = 0; i < words->count; i++)
-        free(words->items[i]);
-    free(words->items);
-}
-
-static void add_run(Exercise *exercise, char **rest)
-{
-    exercise->runs = longer(exercise->runs, exercise->run_count, sizeof *exercise->runs);
+    exercise->runs =
+        enlarge(exercise->runs, (size_t)exercise->run_count + 1, sizeof *exercise->runs);
     RunPlan *run = &exercise->runs[exercise->run_count++];
-    *run = (RunPlan){.name = take_word(rest)};
-    run->ranks = take_number(rest);
-    run->layout = take_text(rest);
-    run->devices = take_number(rest);
-    run->servers = take_number(rest);
-    run->paces = take_text(rest);
-    run->kill = take_text(rest);
-    run->full = take_text(rest);
-    run->after = take_text(rest);
-    run->lose = take_text(rest);
-    run->flags = format_text("%s", *rest);
+    *run = (RunPlan){.line = format_text("%s", line), .words = format_text("%s", line)};
+    char *rest = run->words;
+    run->name = take_word(&rest);
+    run->ranks = take_number(&rest);
+    run->layout = take_text(&rest);
+    run->devices = take_number(&rest);
+    run->servers = take_number(&rest);
+    run->paces = take_text(&rest);
+    run->kill = take_text(&rest);
+    run->full = take_text(&rest);
+    run->after = take_text(&rest);
+    run->lose = take_text(&rest);
+    run->flags = rest;
     if (run->ranks < 1 || run->devices > MAX_RANKS || run->ranks + run->servers > MAX_RANKS)
         die("lab.conf: the run %s of %s has more than %d processes or devices", run->name,
             exercise->name, MAX_RANKS);
@@ -97,10 +77,11 @@ static void read_line(Exercises *exercises, char *line)
     char *rest;
     const char *kind = strtok_r(line, " ", &rest);
     if (kind && strcmp(kind, "exercise") == 0) {
-        exercises->items = longer(exercises->items, exercises->count, sizeof *exercises->items);
+        exercises->items =
+            enlarge(exercises->items, (size_t)exercises->count + 1, sizeof *exercises->items);
         Exercise *exercise = &exercises->items[exercises->count++];
-        *exercise = (Exercise){.name = take_word(&rest)};
-        exercise->file = take_word(&rest);
+        *exercise = (Exercise){.name = format_text("%s", take_word(&rest))};
+        exercise->file = format_text("%s", take_word(&rest));
         return;
     }
     Exercise *last = exercises->count > 0 ? &exercises->items[exercises->count - 1] : NULL;
@@ -109,7 +90,7 @@ static void read_line(Exercises *exercises, char *line)
     else if (last && kind && strcmp(kind, "replaces") == 0)
         add_words(&last->replaces, &rest);
     else if (last && kind && strcmp(kind, "run") == 0)
-        add_run(last, &rest);
+        add_run(last, rest);
     else
         die("labs.sh says what nobody understands: %s", kind ? kind : "an empty line");
 }
@@ -150,18 +131,12 @@ void exercises_free(Exercises *exercises)
     for (int i = 0; i < exercises->count; i++) {
         Exercise *exercise = &exercises->items[i];
         for (int r = 0; r < exercise->run_count; r++) {
-            free(exercise->runs[r].name);
-            free(exercise->runs[r].layout);
-            free(exercise->runs[r].flags);
-            free(exercise->runs[r].paces);
-            free(exercise->runs[r].kill);
-            free(exercise->runs[r].full);
-            free(exercise->runs[r].after);
-            free(exercise->runs[r].lose);
+            free(exercise->runs[r].line);
+            free(exercise->runs[r].words);
         }
         free(exercise->runs);
-        words_free(&exercise->holds);
-        words_free(&exercise->replaces);
+        word_list_free(&exercise->holds);
+        word_list_free(&exercise->replaces);
         free(exercise->name);
         free(exercise->file);
     }
@@ -177,11 +152,6 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name)
     return NULL;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-    return a == b || (a && b && strcmp(a, b) == 0);
-}
-
 // A length that no number of ranks but 1 divides, a little above this one.
 static long varied_length(long length, uint64_t seed, int ranks)
 {
@@ -194,28 +164,20 @@ static long varied_length(long length, uint64_t seed, int ranks)
 void vary_plan(RunPlan *plan, uint64_t seed)
 {
     static const char flag[] = "--max-count ";
-    char *flags = NULL, *end = plan->flags;
+    char *layout = NULL, *node, *end;
+    const char *at = strstr(plan->flags, flag), *nodes = plan->layout;
     plan->seed = seed;
-    const char *at = strstr(plan->flags, flag);
     if (at) {
         at += sizeof flag - 1;
         long length = varied_length(strtol(at, &end, 10), seed, plan->ranks);
-        text_add(&flags, "%.*s%ld", (int)(at - plan->flags), plan->flags, length);
+        plan->flags = format_text("%.*s%ld%s", (int)(at - plan->flags), plan->flags, length, end);
     }
-    text_add(&flags, "%s", end);
-    plan->flags = flags;
-    char *layout = NULL;
-    for (const char *node = plan->layout; node;
-         node = strchr(node, ',') ? strchr(node, ',') + 1 : NULL)
+    for (; nodes && (node = next_part(&nodes, ",")); free(node))
         text_add(&layout, "%s%lu", layout ? "," : "", strtoul(node, NULL, 10) + seed % 900);
     plan->layout = layout;
 }
 
 bool same_plan(const RunPlan *a, const RunPlan *b)
 {
-    return same_text(a->name, b->name) && a->ranks == b->ranks && same_text(a->layout, b->layout) &&
-           a->devices == b->devices && a->servers == b->servers && same_text(a->paces, b->paces) &&
-           same_text(a->flags, b->flags) && same_text(a->kill, b->kill) &&
-           same_text(a->full, b->full) && same_text(a->after, b->after) &&
-           same_text(a->lose, b->lose);
+    return strcmp(a->line, b->line) == 0;
 }

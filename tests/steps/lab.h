@@ -8,26 +8,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "word_list.h"
 
 typedef struct {
-    char *name;
+    char *line; // of labs.sh, with all that follows; owned, as `words` is, where the texts are
+    char *words;
+    const char *name;
     int ranks;
-    char *layout; // NULL: none
-    int devices;  // 0: as many as the machine has
-    int servers;  // of parameters, beside the ranks; 0: mpirun starts the run
-    char *paces;  // of the workers, "0,80,0"; NULL: none
-    char *flags;
-    char *kill;    // RANK:EVENT:N (observe/trace.h); NULL: no rank is
-    char *full;    // which write_checkpoint fails, from 1; NULL: none
-    char *after;   // an earlier run; NULL: none
-    char *lose;    // a file of the earlier run that this one lacks; NULL: none
-    uint64_t seed; // of vary_plan; 0: none
+    const char *layout; // NULL: none
+    int devices;        // 0: as many as the machine has
+    int servers;        // of parameters, beside the ranks; 0: mpirun starts the run
+    const char *paces;  // of the workers, "0,80,0"; NULL: none
+    const char *flags;
+    const char *kill;  // RANK:EVENT:N (observe/trace.h); NULL: no rank is
+    const char *full;  // which write_checkpoint fails, from 1; NULL: none
+    const char *after; // an earlier run; NULL: none
+    const char *lose;  // a file of the earlier run that this one lacks; NULL: none
+    uint64_t seed;     // of vary_plan; 0: none
 } RunPlan;
-
-typedef struct {
-    char **items;
-    int count;
-} Words;
 
 typedef struct {
     char *name; // "3" or "ring"
@@ -58,7 +56,7 @@ bool same_plan(const RunPlan *a, const RunPlan *b);
 
 // Makes what does not matter in a run a function of the seed: random numbers (HVDLAB_SEED), the
 // nodes' numbers, and the length of the longest array. Nothing that a right program may rely on
-// changes. The plan's texts are new ones, which stay.
+// changes. Its new texts stay.
 void vary_plan(RunPlan *plan, uint64_t seed);
 
 // "step 3" or "ring"; the caller frees it.

@@ -5,19 +5,17 @@
 #include "machine_time.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 #include "base/clock.h"
+#include "base/process.h"
 #include "usage.h"
 
-#define INTERVAL      0.25 // seconds between two looks
-#define MAX_PROCESSES 1024
-#define COMPILE_TIME  1.0 // seconds; a laptop of 2020 takes a third
-#define MAX_SLOWNESS  4.0
+#define INTERVAL     0.25 // seconds between two looks
+#define COMPILE_TIME 1.0  // seconds; a laptop of 2020 takes a third
+#define MAX_SLOWNESS 4.0
 
 typedef struct {
     double ran, waited; // seconds, of all threads
@@ -27,11 +25,7 @@ static void add_thread(int process, const char *thread, Taken *taken)
 {
     char path[300], text[128];
     snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", process, thread);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = file < 0 ? 0 : read(file, text, sizeof text - 1);
-    if (file >= 0)
-        close(file);
-    text[bytes > 0 ? bytes : 0] = '\0';
+    file_beginning(path, text, sizeof text);
     double ran, waited;
     if (sscanf(text, "%lf %lf", &ran, &waited) == 2) {
         taken->ran += 1e-9 * ran;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/format.h"
+#include "base/process.h"
 
 #define CGROUPS "/sys/fs/cgroup"
 
@@ -82,19 +83,14 @@ void memory_limit_join(const char *folder)
     write_text(folder, "cgroup.procs", "0");
 }
 
-// "oom_kill 3" in memory.events, or in version 1's memory.oom_control.
+// "oom_kill 3" in memory.events, or in version 1's memory.oom_control, never as the first line.
 static bool has_killed(const char *folder, const char *name)
 {
-    char *path = format_text("%s/%s", folder, name), line[256];
-    FILE *file = fopen(path, "re");
-    long killed = 0;
-    while (file && killed == 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "oom_kill %ld", &killed) != 1)
-            killed = 0;
-    if (file)
-        fclose(file);
+    char *path = format_text("%s/%s", folder, name), text[4096];
+    file_beginning(path, text, sizeof text);
     free(path);
-    return killed > 0;
+    const char *line = strstr(text, "\noom_kill ");
+    return line && atol(line + strlen("\noom_kill ")) > 0;
 }
 
 bool memory_limit_end(char *folder)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/format.h"
+#include "base/memory.h"
 
 // A tag is "[JOB,RANK]<stdout>:" or "...<stderr>:", with a space behind it in Open MPI 5.
 static Line take_line(char *text)
@@ -33,9 +34,7 @@ Output output_read(const char *text)
         Line line = take_line(at);
         if (!*line.text)
             continue;
-        size_t count = (size_t)output.count + 1;
-        output.lines = realloc(output.lines, count * sizeof line);
-        CHECK(output.lines);
+        output.lines = enlarge(output.lines, (size_t)output.count + 1, sizeof line);
         output.lines[output.count++] = line;
     }
     return output;
@@ -72,22 +71,27 @@ bool output_says(const Output *output, const char *words)
     return false;
 }
 
+// What stands behind these words; NULL: they are not there.
+static const char *behind(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    return at ? at + strlen(words) : NULL;
+}
+
 // "mpirun noticed that process rank 2 with PID 1 on node x exited on signal 11 (Segmentation
 // fault)." Open MPI 5 wraps the line at any space; `next` is the one after it.
 static bool find_signal(const char *text, const char *next, int victim, FailedRank *failed)
 {
-    const char *rank = strstr(text, "noticed that process rank ");
-    if (!rank)
+    const char *rank = behind(text, "noticed that process rank ");
+    if (!rank || atoi(rank) == victim)
         return false;
     char *whole = format_text("%s %s", rank, next);
-    const char *signal = strstr(whole, " on signal ");
-    int number = atoi(rank + strlen("noticed that process rank "));
-    bool found = signal && number != victim;
+    const char *signal = behind(whole, " on signal ");
+    bool found = signal != NULL;
     if (found) {
-        signal += strlen(" on ");
-        failed->rank = number;
-        snprintf(failed->how, sizeof failed->how, "was ended by %.*s", (int)strcspn(signal, "."),
-                 signal);
+        failed->rank = atoi(rank);
+        snprintf(failed->how, sizeof failed->how, "was ended by signal %.*s",
+                 (int)strcspn(signal, "."), signal);
     }
     free(whole);
     return found;
@@ -103,17 +107,16 @@ static void set_status(FailedRank *failed, const char *verb, const char *digits)
 // line, "  Exit code:    3"
 static void find_status(const char *text, FailedRank *failed)
 {
-    const char *name = strstr(text, "Process name:"), *code = strstr(text, "Exit code:");
-    const char *comma = name ? strrchr(name, ',') : NULL;
-    if (comma)
-        failed->rank = atoi(comma + 1);
+    const char *name = behind(text, "Process name:"), *code = behind(text, "Exit code:");
+    if (name && strrchr(name, ','))
+        failed->rank = atoi(strrchr(name, ',') + 1);
     if (code)
-        set_status(failed, "ended", code + strlen("Exit code:"));
+        set_status(failed, "ended", code);
     // "process rank 2 ended with status 3.", as common/scripts/servers.sh says it.
-    const char *rank = strstr(text, "process rank "), *status = strstr(text, " ended with status ");
-    if (rank && status && atoi(status + strlen(" ended with status ")) > failed->status) {
-        failed->rank = atoi(rank + strlen("process rank "));
-        set_status(failed, "ended", status + strlen(" ended with status "));
+    const char *rank = behind(text, "process rank "), *status = behind(text, " ended with status ");
+    if (rank && status && atoi(status) > failed->status) {
+        failed->rank = atoi(rank);
+        set_status(failed, "ended", status);
     }
 }
 
@@ -121,9 +124,9 @@ static void find_status(const char *text, FailedRank *failed)
 // errorcode 2." (Open MPI 4), or two lines on "  Errorcode: 2" (5).
 static void find_abort(const char *text, FailedRank *failed)
 {
-    const char *rank = strstr(text, "invoked on rank "), *code = strcasestr(text, "errorcode");
+    const char *rank = behind(text, "invoked on rank "), *code = strcasestr(text, "errorcode");
     if (rank)
-        failed->rank = atoi(rank + strlen("invoked on rank "));
+        failed->rank = atoi(rank);
     if (code)
         set_status(failed, "gave up", code + strcspn(code, "-0123456789"));
 }

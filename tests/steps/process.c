@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@
 #include "base/process.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "memory_limit.h"
 
 #define PATIENCE           2.0 // seconds between asking a program to end and ending it
@@ -64,7 +66,7 @@ static void limit_memory(const char *limit)
 }
 #endif
 
-// Begins a child, of which a signal is left when this program is killed outright.
+// What a child does first; the signal ends it when this program is killed outright.
 static void begin_child(int output, pid_t parent, int signal_number)
 {
     setpgid(0, 0);
@@ -77,10 +79,27 @@ static void begin_child(int output, pid_t parent, int signal_number)
     dup2(output, STDERR_FILENO);
 }
 
-// What the child does until it is another program.
-static _Noreturn void become(const char *const argv[], int output, pid_t parent, const char *limit)
+// A child, in which pid is 0, whose output comes from the process's pipe.
+static Process begin_process(const char *name, int signal_number)
 {
-    begin_child(output, parent, SIGTERM);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        die("cannot make a pipe: %s", strerror(errno));
+    fflush(NULL); // else the child would print what waits in this process's buffers once more
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0)
+        die("cannot start %s: %s", name, strerror(errno));
+    if (pid == 0)
+        begin_child(ends[1], parent, signal_number);
+    else
+        setpgid(pid, pid); // here too, since either may come first
+    close(ends[1]);
+    return (Process){.pid = pid, .pipe = ends[0]};
+}
+
+// What the child does until it is another program.
+static _Noreturn void become(const char *const argv[], const char *limit)
+{
     limit_memory(limit);
     if (in_child)
         in_child();
@@ -96,24 +115,16 @@ void process_in_child(void (*function)(void))
 
 Process process_start(const char *const argv[])
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        die("cannot make a pipe: %s", strerror(errno));
     char *limit = memory_limit_begin(MAX_PROCESS_MEMORY);
-    fflush(NULL); // else the child would print what waits in this process's buffers once more
-    pid_t parent = getpid(), pid = fork();
-    if (pid < 0)
-        die("cannot start %s: %s", argv[0], strerror(errno));
-    if (pid == 0)
-        become(argv, ends[1], parent, limit);
-    setpgid(pid, pid); // here too, since either may come first
-    close(ends[1]);
-    return (Process){.pid = pid, .pipe = ends[0], .limit = limit};
+    Process process = begin_process(argv[0], SIGTERM);
+    if (process.pid == 0)
+        become(argv, limit);
+    process.limit = limit;
+    return process;
 }
 
-static _Noreturn void call(void (*function)(void *), void *argument, int output, pid_t parent)
+static _Noreturn void call(void (*function)(void *), void *argument)
 {
-    begin_child(output, parent, SIGKILL);
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
         signal(signal_number, SIG_DFL);
     set_job_end(_exit);
@@ -125,24 +136,15 @@ static _Noreturn void call(void (*function)(void *), void *argument, int output,
 
 Process process_call(void (*function)(void *), void *argument)
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        die("cannot make a pipe: %s", strerror(errno));
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
-    if (pid < 0)
-        die("cannot start a process: %s", strerror(errno));
-    if (pid == 0)
-        call(function, argument, ends[1], parent);
-    setpgid(pid, pid);
-    close(ends[1]);
-    return (Process){.pid = pid, .pipe = ends[0]};
+    Process process = begin_process("a process", SIGKILL);
+    if (process.pid == 0)
+        call(function, argument);
+    return process;
 }
 
 static void keep_text(Process *process, const char *text, size_t bytes)
 {
-    process->text = realloc(process->text, process->bytes + bytes + 1);
-    CHECK(process->text);
+    process->text = enlarge(process->text, process->bytes + bytes + 1, 1);
     char *end = process->text + process->bytes;
     for (size_t i = 0; i < bytes; i++)
         end[i] = text[i] ? text[i] : '?'; // a '\0' would end it for the reader
@@ -273,6 +275,11 @@ Process process_end_within(Process process, double seconds)
         process_wait(&process, 1000);
     process_stop(&process);
     return process;
+}
+
+Process process_run(const char *const argv[])
+{
+    return process_end_within(process_start(argv), INFINITY);
 }
 
 void process_free(Process *process)

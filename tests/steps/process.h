@@ -54,6 +54,9 @@ void process_stop(Process *process);
 // Waits for the end of a process, or for that of its time, and stops it then. The caller frees it.
 Process process_end_within(Process process, double seconds);
 
+// Runs a program to its end, however long it takes. The caller frees it.
+Process process_run(const char *const argv[]);
+
 // For a process that process_stop has ended.
 void process_free(Process *process);
 

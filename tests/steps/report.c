@@ -3,8 +3,6 @@
 #include "report.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +16,17 @@
 #define USUAL_WIDTH 80  // of a terminal that does not say it
 #define MIN_WIDTH   40
 
+// A copy of what may come from a submission; the caller frees it.
+static char *clean(const char *text)
+{
+    return text_clean(format_text("%s", text));
+}
+
 static Property *add(Report *report, const char *name)
 {
     CHECK(report->count < MAX_PROPERTIES);
     Property *property = &report->properties[report->count++];
-    property->name = text_clean(format_text("%s", name));
+    property->name = clean(name);
     return property;
 }
 
@@ -47,11 +51,10 @@ bool report_failure(Report *report, const char *name, const Diagnosis *diagnosis
     property->evidence = text_clean(with_calls_explained(evidence));
     if (property->evidence)
         say_one(property->evidence);
-    property->mistake = text_clean(format_text("%s", diagnosis->mistake));
-    property->hint =
-        text_clean(format_text("%s", diagnosis->hint ? diagnosis->hint : report->exercise));
+    property->mistake = clean(diagnosis->mistake);
+    property->hint = clean(diagnosis->hint ? diagnosis->hint : report->exercise);
     if (!report->diagnosis)
-        report->diagnosis = text_clean(format_text("%s", diagnosis->name));
+        report->diagnosis = clean(diagnosis->name);
     return false;
 }
 
@@ -71,10 +74,9 @@ void report_lost(Report *report, const Report *held)
 
 void report_note(Report *report, const char *format, ...)
 {
-    char *note = NULL;
     va_list arguments;
     va_start(arguments, format);
-    CHECK(vasprintf(&note, format, arguments) >= 0);
+    char *note = format_arguments(format, arguments);
     va_end(arguments);
     text_add(&report->notes, "%s%s", report->notes ? "\n" : "", text_clean(note));
     free(note);
@@ -108,9 +110,9 @@ static size_t last_space(const char *text, size_t columns, bool whole)
 
 // Prints a line with `begin` before it; what does not fit goes to lines of their own, behind
 // `indent` spaces.
-static void print_line(const char *begin, size_t indent, const char *text, size_t length,
-                       size_t columns)
+static void print_line(const char *begin, size_t indent, const char *text, size_t columns)
 {
+    size_t length = strlen(text);
     printf("%s", begin);
     for (size_t before = strlen(begin); columns && before + length > columns; before = indent) {
         size_t end = last_space(text, columns - before, true);
@@ -125,16 +127,13 @@ static void print_line(const char *begin, size_t indent, const char *text, size_
         text += end;
         length -= end;
     }
-    printf("%.*s\n", (int)length, text);
+    puts(text);
 }
 
 static void print_lines(const char *begin, size_t indent, const char *lines)
 {
-    while (lines && *lines) {
-        size_t length = strcspn(lines, "\n");
-        print_line(begin, indent, lines, length, width(0));
-        lines += length + (lines[length] == '\n');
-    }
+    for (char *line; lines && (line = next_part(&lines, "\n")); free(line))
+        print_line(begin, indent, line, width(0));
 }
 
 // A terminal breaks Chinese between any two characters; here a line would end only at a blank.
@@ -154,7 +153,7 @@ static void print_property(const Property *property, const char *mistake_before)
     print_lines("          ", 12, property->evidence);
     bool again = mistake_before && strcmp(mistake_before, property->mistake) == 0;
     const char *text = again ? "the same" : property->mistake;
-    print_line(mistake, strlen(mistake), text, strlen(text), mistake_width(text));
+    print_line(mistake, strlen(mistake), text, mistake_width(text));
     printf("      for a hint: make hint-%s\n", property->hint);
 }
 
@@ -181,9 +180,9 @@ static cJSON *text_or_null(const char *text)
 {
     if (!text)
         return cJSON_CreateNull();
-    char *clean = text_clean(format_text("%s", text));
-    cJSON *string = cJSON_CreateString(clean);
-    free(clean);
+    char *copy = clean(text);
+    cJSON *string = cJSON_CreateString(copy);
+    free(copy);
     return string;
 }
 
@@ -209,14 +208,13 @@ static cJSON *properties_of(const Report *report)
 
 char *report_text(const Report *report)
 {
-    cJSON *object = cJSON_CreateObject();
+    cJSON *object = cJSON_CreateObject(), *properties = properties_of(report), *property;
+    int i = 0;
+    cJSON_ArrayForEach (property, properties)
+        cJSON_AddItemToObject(property, "hint", text_or_null(report->properties[i++].hint));
     cJSON_AddItemToObject(object, "diagnosis", text_or_null(report->diagnosis));
     cJSON_AddItemToObject(object, "note", text_or_null(report->notes));
-    cJSON_AddItemToObject(object, "properties", properties_of(report));
-    const cJSON *property = cJSON_GetObjectItem(object, "properties")->child;
-    for (int i = 0; property; property = property->next, i++)
-        cJSON_AddItemToObject((cJSON *)(uintptr_t)property, "hint",
-                              text_or_null(report->properties[i].hint));
+    cJSON_AddItemToObject(object, "properties", properties);
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return text;
@@ -245,8 +243,9 @@ bool report_take(Report *report, const char *text)
     cJSON_ArrayForEach (property, properties)
         failed = failed || !cJSON_IsTrue(cJSON_GetObjectItem(property, "ok"));
     fits = fits && failed == (*diagnosis != '\0');
-    for (property = fits ? properties->child : NULL; property; property = property->next)
-        take_property(report, property, diagnosis);
+    if (fits)
+        cJSON_ArrayForEach (property, properties)
+            take_property(report, property, diagnosis);
     if (fits && *note)
         report_note(report, "%s", note);
     cJSON_Delete(object);
@@ -272,12 +271,7 @@ void report_write_json(const Report *report, const char *path)
     cJSON_AddBoolToObject(object, "untouched", report->untouched);
     cJSON_AddItemToObject(object, "look_at", text_or_null(report->look_at));
     cJSON_AddItemToObject(object, "properties", properties_of(report));
-    char *text = cJSON_Print(object);
-    FILE *file = fopen(path, "we");
-    bool written = file && fprintf(file, "%s\n", text) > 0;
-    if ((file && fclose(file) != 0) || !written)
-        die("cannot write %s: %s", path, strerror(errno));
-    free(text);
+    json_write(object, path);
     cJSON_Delete(object);
 }
 

@@ -62,7 +62,7 @@ char *report_text(const Report *report);
 bool report_take(Report *report, const char *text);
 
 void report_print(const Report *report);
-void report_write_json(const Report *report, const char *path);
+void report_write_json(const Report *report, const char *path); // as file_replace does
 void report_free(Report *report);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "collector.h"
 #include "control.h"
+#include "environment.h"
 #include "machine_time.h"
 #include "event_rules.h"
 #include "reader.h"
@@ -34,8 +35,6 @@
 // GPU cuDNN would otherwise measure its algorithms, for longer than the run takes.
 #define FLAGS "--loader-threads 1 --deterministic --progress plain"
 
-extern char **environ;
-
 bool runs_on_gpu(void)
 {
     const char *device = getenv(CHECK_DEVICE);
@@ -43,19 +42,10 @@ bool runs_on_gpu(void)
 }
 
 // The run must not depend on what the user's shell has set for others.
-static void clear_environment(void)
+static bool is_for_runs(const char *variable)
 {
-    for (char **variable = environ; *variable;) {
-        if (strncmp(*variable, "HVD", 3) != 0 ||
-            strncmp(*variable, CHECK_DEVICE "=", sizeof CHECK_DEVICE) == 0) {
-            variable++;
-            continue;
-        }
-        char *name = format_text("%.*s", (int)strcspn(*variable, "="), *variable);
-        unsetenv(name);
-        free(name);
-        variable = environ;
-    }
+    return strncmp(variable, "HVD", 3) != 0 ||
+           strncmp(variable, CHECK_DEVICE "=", sizeof CHECK_DEVICE) == 0;
 }
 
 static void set_number(const char *variable, int number)
@@ -67,7 +57,7 @@ static void set_number(const char *variable, int number)
 
 static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
 {
-    clear_environment();
+    environment_keep(is_for_runs);
     // A program whose functions work in the host's memory takes the CPU by itself.
     char *flags = format_text(FLAGS "%s --log-dir %s %s", runs_on_gpu() ? "" : " --device cpu",
                               sandbox->logs, plan->flags);
@@ -149,38 +139,34 @@ typedef struct {
     Usage *usage; // the most that was seen
 } Watched;
 
-// What the run's files take. Where the system limits them (storage.h) nothing passes the limit.
-static void look_at_disk(const Sandbox *sandbox, Usage *usage)
-{
-    if (sandbox->limited) {
-        usage->disk = storage_bytes(sandbox->folder);
-        usage->full = !storage_has_names(sandbox->folder);
-    } else {
-        usage->disk = usage_of_disk(sandbox->folder) + usage_of_disk(sandbox->temporary);
-    }
-}
-
-static bool takes_too_much(const RunPlan *plan, const Usage *usage)
-{
-    return usage->memory > MAX_RUN_MEMORY || usage->disk > MAX_RUN_DISK - DISK_SLACK ||
-           usage->full || run_own_processes(plan, usage) > MAX_RUN_PROCESSES;
-}
-
 static Job job_of(const RunPlan *plan)
 {
     return (Job){plan->ranks + plan->servers, plan->servers ? plan->ranks : 0};
 }
 
-// Looks what the run takes, ten times a second at most. True where that is too much.
-static bool is_greedy(const Watched *watched, double now, double *next)
+// True where the run takes too much: this, of its processes, and its files. Where the system limits
+// them (storage.h) nothing passes the limit.
+static bool is_greedy(const Watched *watched, Usage usage)
+{
+    const Sandbox *sandbox = watched->sandbox;
+    if (sandbox->limited) {
+        usage.disk = storage_bytes(sandbox->folder);
+        usage.full = !storage_has_names(sandbox->folder);
+    } else {
+        usage.disk = usage_of_disk(sandbox->folder) + usage_of_disk(sandbox->temporary);
+    }
+    *watched->usage = usage_max(*watched->usage, usage);
+    return usage.memory > MAX_RUN_MEMORY || usage.disk > MAX_RUN_DISK - DISK_SLACK || usage.full ||
+           run_own_processes(watched->plan, &usage) > MAX_RUN_PROCESSES;
+}
+
+// Ten times a second at most.
+static bool is_greedy_now(const Watched *watched, double now, double *next)
 {
     if (now < *next)
         return false;
     *next = now + 0.1;
-    Usage usage = usage_below(watched->process->pid);
-    look_at_disk(watched->sandbox, &usage);
-    *watched->usage = usage_max(*watched->usage, usage);
-    return takes_too_much(watched->plan, &usage);
+    return is_greedy(watched, usage_below(watched->process->pid));
 }
 
 // What a silence of some seconds means; ENDED: nothing yet.
@@ -201,7 +187,7 @@ static Outcome watch(const Watched *watched, Limits limits)
         double now = machine_time(process->pid);
         long long trace = trace_size(watched->sandbox->trace, watched->job.ranks);
         long long bytes = trace + (long long)process->bytes;
-        if (is_greedy(watched, now, &next_usage))
+        if (is_greedy_now(watched, now, &next_usage))
             return GREEDY;
         if (process->flooded || trace > MAX_TRACE)
             return process->flooded ? FLOODED : SWOLLEN;
@@ -220,33 +206,23 @@ static Outcome watch(const Watched *watched, Limits limits)
     }
     if (process->flooded)
         return FLOODED;
-    // What a burst at the end has left.
-    Usage left = {0};
-    look_at_disk(watched->sandbox, &left);
-    *watched->usage = usage_max(*watched->usage, left);
-    return takes_too_much(watched->plan, &left) ? GREEDY : ENDED;
+    return ENDED;
 }
 
 // By mpirun; or, where there are parameter servers, each process by itself.
 static Process start_run(const Sandbox *sandbox, const char *program, const RunPlan *plan)
 {
-    char *ranks = format_text("%d", plan->ranks), *mpi = realpath("common/scripts/mpi.sh", NULL),
-         *by_hand = realpath("common/scripts/servers.sh", NULL),
+    const char *script = plan->servers ? "common/scripts/servers.sh" : "common/scripts/mpi.sh";
+    char *ranks = format_text("%d", plan->ranks), *starter = realpath(script, NULL),
          *servers = format_text("%d%s%s", plan->servers, plan->paces ? ":" : "",
                                 plan->paces ? plan->paces : "");
-    CHECK(mpi && by_hand);
-    Process process =
-        plan->servers
-            ? sandbox_start(
-                  sandbox,
-                  (const char *const[]){by_hand, "--tag-output", servers, ranks, program, NULL},
-                  (const char *const[]){by_hand, program, NULL})
-            : sandbox_start(sandbox,
-                            (const char *const[]){mpi, "run", ranks, "--tag-output", program, NULL},
-                            (const char *const[]){mpi, program, NULL});
+    const char *const by_mpirun[] = {starter, "run", ranks, "--tag-output", program, NULL};
+    const char *const by_hand[] = {starter, "--tag-output", servers, ranks, program, NULL};
+    CHECK(starter);
+    Process process = sandbox_start(sandbox, plan->servers ? by_hand : by_mpirun,
+                                    (const char *const[]){starter, program, NULL});
     free(ranks);
-    free(mpi);
-    free(by_hand);
+    free(starter);
     free(servers);
     return process;
 }
@@ -266,35 +242,33 @@ static Run run_once(const char *program, const char *folder, const char *files, 
     double begin = seconds_now();
     Process process = start_run(&sandbox, program, plan);
     Usage usage = {0};
-    Outcome outcome = watch(&(Watched){&process, &sandbox, job, plan, &usage}, limits);
-    Run run = {.plan = *plan,
-               .ranks = job.ranks,
-               .hung = outcome != ENDED && outcome != ABANDONED,
-               .silent = outcome == HUNG,
-               .flooded = outcome == FLOODED,
-               .swollen = outcome == SWOLLEN,
-               .greedy = outcome == GREEDY,
-               .abandoned = outcome == ABANDONED,
-               .usage = usage,
-               .seconds = seconds_now() - begin,
-               .work = format_text("%s", sandbox.work),
-               .trace = format_text("%s", sandbox.trace)};
+    const Watched watched = {&process, &sandbox, job, plan, &usage};
+    Outcome outcome = watch(&watched, limits);
+    double seconds = seconds_now() - begin;
     process_stop(&process);
-    run.forged = collector_end(collector);
-    Usage left = {0};
-    look_at_disk(&sandbox, &left);
-    run.usage = usage_max(run.usage, left);
-    if (takes_too_much(plan, &left))
-        run.hung = run.greedy = true, run.silent = false;
-    if (process.out_of_memory) {
-        run.hung = run.greedy = true, run.silent = false;
-        run.usage.memory = fmax(run.usage.memory, MAX_PROCESS_MEMORY);
-    }
+    RankSet forged = collector_end(collector);
+    // A burst at the end may have left too much, too.
+    bool greedy = is_greedy(&watched, (Usage){0}) || outcome == GREEDY || process.out_of_memory;
+    if (process.out_of_memory)
+        usage.memory = fmax(usage.memory, MAX_PROCESS_MEMORY);
     if (complaint)
         *complaint = control_complaint(&process);
     workplace_hide(process.text);
-    run.text = format_text("%s", process.text ? process.text : "");
-    run.status = run.abandoned ? EXIT_FAILURE : process.status;
+    Run run = {.plan = *plan,
+               .ranks = job.ranks,
+               .status = outcome == ABANDONED ? EXIT_FAILURE : process.status,
+               .hung = greedy || (outcome != ENDED && outcome != ABANDONED),
+               .silent = outcome == HUNG && !greedy,
+               .flooded = outcome == FLOODED,
+               .swollen = outcome == SWOLLEN,
+               .greedy = greedy,
+               .usage = usage,
+               .forged = forged,
+               .seconds = seconds,
+               .abandoned = outcome == ABANDONED,
+               .work = format_text("%s", sandbox.work),
+               .trace = format_text("%s", sandbox.trace),
+               .text = format_text("%s", process.text ? process.text : "")};
     process_free(&process);
     control_disk(sandbox.limited ? sandbox.trace : sandbox.folder,
                  sandbox.limited ? 0 : usage.disk);
@@ -443,9 +417,10 @@ bool run_is_one_process(const RunPlan *plan)
 int run_node(const Run *run, int rank)
 {
     const char *at = run->plan.layout;
-    for (int r = 0; at && r < rank; r++)
-        at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-    return at ? atoi(at) : 0;
+    int node = 0;
+    for (int r = 0; at && r <= rank; r++)
+        node = next_listed(&at);
+    return node > 0 ? node : 0;
 }
 
 int run_local_rank(const Run *run, int rank)

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 #include "run.h"
 #include "safe_files.h"
@@ -18,28 +19,10 @@
 #include "storage.h"
 #include "workplace.h"
 
-static void make_folder(const char *path)
-{
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        die("cannot make the folder %s: %s", path, strerror(errno));
-}
-
-// Runs a command to its end; its status.
-static int run_command(const char *const argv[])
-{
-    Process process = process_start(argv);
-    while (!process.ended)
-        process_wait(&process, 1000);
-    process_stop(&process);
-    int status = process.status;
-    process_free(&process);
-    return status;
-}
-
 static void make_below(const char *folder, const char *name, mode_t mode)
 {
     char *path = format_text("%s/%s", folder, name);
-    make_folder(path);
+    make_folders(path);
     if (chmod(path, mode) != 0)
         die("cannot make the folder %s: %s", path, strerror(errno));
     free(path);
@@ -48,7 +31,7 @@ static void make_below(const char *folder, const char *name, mode_t mode)
 // What a program finds as /tmp and /dev/shm.
 static void make_scratch(const char *folder)
 {
-    make_folder(folder);
+    make_folders(folder);
     make_below(folder, "shm", 01777);
     make_below(folder, "tmp", 01777);
 }
@@ -57,7 +40,7 @@ static void make_scratch(const char *folder)
 static void limit_temporary(Sandbox *sandbox)
 {
     char *place = format_text("%s/%s", sandbox->scratch, sandbox->temporary + 1);
-    make_folder(place);
+    make_folders(place);
     if (!storage_bind(place, sandbox->temporary))
         die("cannot limit the folder %s: %s", sandbox->temporary, strerror(errno));
     free(place);
@@ -76,7 +59,7 @@ void sandbox_tidy_up(void)
 
 Sandbox sandbox_make(const char *folder)
 {
-    make_folder(folder);
+    make_folders(folder);
     char name[] = TEMPORARY_BEGIN "XXXXXX";
     Sandbox sandbox = {.folder = realpath(folder, NULL)};
     if (!sandbox.folder || !mkdtemp(name))
@@ -96,10 +79,10 @@ Sandbox sandbox_make(const char *folder)
     sandbox.pipes = format_text("%s/pipes", sandbox.folder);
     sandbox.work = format_text("%s/work", sandbox.folder);
     sandbox.logs = format_text("%s/logs", sandbox.temporary);
-    make_folder(sandbox.trace);
-    make_folder(sandbox.pipes);
-    make_folder(sandbox.work);
-    make_folder(sandbox.logs);
+    make_folders(sandbox.trace);
+    make_folders(sandbox.pipes);
+    make_folders(sandbox.work);
+    make_folders(sandbox.logs);
     return sandbox;
 }
 
@@ -114,9 +97,10 @@ static bool has_room(const char *folder)
 void sandbox_fill(const Sandbox *sandbox, const char *files)
 {
     char *contents = format_text("%s/.", files);
-    if (run_command((const char *const[]){"cp", "-a", contents, sandbox->work, NULL}) != 0 &&
-        !has_room(sandbox->work))
+    Process copy = process_run((const char *const[]){"cp", "-a", contents, sandbox->work, NULL});
+    if (copy.status != 0 && !has_room(sandbox->work))
         die("cannot copy %s to %s", files, sandbox->work);
+    process_free(&copy);
     free(contents);
 }
 

@@ -19,16 +19,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "environment.h"
+#include "run.h"
 #include "storage.h"
+#include "word_list.h"
 #include "workplace.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
-#include "base/memory.h"
 #if __has_include(<linux/landlock.h>)
 #include <linux/landlock.h>
 #endif
 
-#define MAX_WORDS     1024
 #define TMP_BYTES     "268435456" // that a /tmp of its own may hold
 #define MAX_PROCESSES 256         // of a user number of its own
 #define STRING_(text) #text
@@ -37,40 +38,10 @@
 #define FIRST_USER 61184
 #define USERS      4096
 
+static const char *const names[] = {"none", "landlock", "user", "bubblewrap"}; // of Seal
+
 static Seal chosen;
 static bool strict;
-
-// ---- Words of a command.
-
-typedef struct {
-    char *items[MAX_WORDS]; // owned
-    int count;
-} Words;
-
-static void add_word(Words *words, const char *word)
-{
-    CHECK(words->count < MAX_WORDS - 1);
-    words->items[words->count++] = format_text("%s", word);
-}
-
-static void add_words(Words *words, const char *const *list)
-{
-    for (; *list; list++)
-        add_word(words, *list);
-}
-
-static void add_mount(Words *words, const char *how, const char *from, const char *to)
-{
-    add_words(words, (const char *const[]){how, from, to, NULL});
-}
-
-static Process start_words(Words *words)
-{
-    Process process = process_start((const char *const *)words->items);
-    for (int i = 0; i < words->count; i++)
-        free(words->items[i]);
-    return process;
-}
 
 // ---- What of the kit a compiler and a program need.
 
@@ -89,61 +60,41 @@ static bool is_below(const char *path, const char *folder)
 static void add_tools(Words *words, const char *text, const char *between, const char *home,
                       const char *kit)
 {
-    for (const char *at = text; at && (at = strstr(at, home));) {
-        size_t length = strcspn(at, between);
-        char *path = format_text("%.*s", (int)length, at), *slash = strrchr(path, '/');
-        at += length;
+    while (text && (text = strstr(text, home))) {
+        char *path = next_part(&text, between), *slash = strrchr(path, '/');
         if (kit && slash && strcmp(slash, "/bin") == 0 && slash - path > (long)strlen(home))
             *slash = '\0'; // with its lib/ and share/
         if (is_below(path, home) && strcmp(path, home) != 0 && !(kit && is_below(path, kit)) &&
             access(path, F_OK) == 0)
-            add_mount(words, "--ro-bind", path, path);
+            ADD_WORDS(words, "--ro-bind", path, path);
         free(path);
     }
 }
 
 static void hide_home(Words *words, const char *home, const char *kit, const char *compiler)
 {
-    if (!home || strlen(home) < 2 || access(home, F_OK) != 0)
+    if (strlen(home) < 2 || access(home, F_OK) != 0)
         return;
-    add_words(words, (const char *const[]){"--tmpfs", home, NULL});
+    ADD_WORDS(words, "--tmpfs", home);
     add_tools(words, getenv("PATH"), BETWEEN_FOLDERS, home, kit);
     add_tools(words, getenv("LD_LIBRARY_PATH"), BETWEEN_FOLDERS, home, kit);
     add_tools(words, compiler, BETWEEN_WORDS, home, kit);
 }
 
-static char *build_folder(void)
+static char *absolute(const char *path)
 {
-    const char *build = getenv("BUILD");
-    char *path = realpath(build && *build ? build : "build", NULL);
-    CHECK(path);
-    return path;
+    char *real = realpath(path, NULL);
+    CHECK(real);
+    return real;
 }
 
 // What compile-step says, which names libraries; the caller frees it.
 static char *text_of_compiler(void)
 {
-    char *build = build_folder(), *path = format_text("%s/compile-step", build),
-         *text = allocate(1 << 14, 1);
-    FILE *file = fopen(path, "re");
-    if (file) {
-        text[fread(text, 1, (1 << 14) - 1, file)] = '\0';
-        fclose(file);
-    }
+    size_t size;
+    char *path = format_text("%s/compile-step", build_folder()), *text = file_bytes(path, &size);
     free(path);
-    free(build);
     return text;
-}
-
-// Adds a path to a list that NULL ends; it stays allocated.
-static void add_path(char ***paths, int *count, const char *path)
-{
-    char *absolute = realpath(path, NULL);
-    CHECK(absolute);
-    *paths = realloc(*paths, (size_t)(*count + 2) * sizeof **paths);
-    CHECK(*paths);
-    (*paths)[(*count)++] = absolute;
-    (*paths)[*count] = NULL;
 }
 
 // A folder or file that exists outside of the system's own.
@@ -157,62 +108,73 @@ static bool is_elsewhere(const char *path)
     return outside;
 }
 
-static bool is_home(const char *path)
+// This user's; "": the system knows none.
+static const char *own_home(void)
 {
     const struct passwd *user = getpwuid(getuid());
+    return user ? user->pw_dir : "";
+}
+
+static bool is_home(const char *path)
+{
     const char *slash = strrchr(path, '/');
     return strcmp(path, "/root") == 0 || strcmp(path, "/home") == 0 ||
-           (user && strcmp(path, user->pw_dir) == 0) ||
-           (strncmp(path, "/home/", 6) == 0 && slash == path + 5);
+           strcmp(path, own_home()) == 0 || (strncmp(path, "/home/", 6) == 0 && slash == path + 5);
 }
 
 // What compile-step names of the kit and outside of the system's folders: headers, the library, and
-// libraries that were unpacked there. Not tests/, where answers are. Found once, and kept.
-static char *const *tools_of_compiler(void)
+// libraries that were unpacked there. Not tests/, where answers are.
+static void add_named(Words *paths, const char *kit)
 {
     static const char *const options[] = {"-I", "-L", "-Wl,-rpath,"};
-    static char **paths;
-    static int count;
-    if (paths)
-        return paths;
-    char *compiler = text_of_compiler(), *kit = realpath(".", NULL);
-    CHECK(kit);
-    paths = allocate(1, sizeof *paths);
-    for (const char *at = compiler; *(at += strspn(at, " \n\"'"));) {
-        size_t length = strcspn(at, " \n\"'");
-        char *word = format_text("%.*s", (int)length, at), *path = word;
-        at += length;
+    char *compiler = text_of_compiler(), *word;
+    for (const char *at = compiler; (word = next_part(&at, " \n\"'")); free(word)) {
+        const char *path = word;
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
             if (strncmp(word, options[i], strlen(options[i])) == 0)
                 path = word + strlen(options[i]);
-        char *absolute =
-            strchr(path, '/') || strcmp(path, "common") == 0 ? realpath(path, NULL) : NULL;
-        bool of_kit = absolute && is_below(absolute, kit) && strcmp(absolute, kit) != 0;
-        bool elsewhere = absolute && *path == '/' && is_elsewhere(absolute);
-        if (absolute && strcmp(path, "tests") != 0 && (of_kit || elsewhere))
-            add_path(&paths, &count, path);
-        free(absolute);
-        free(word);
+        char *real = strchr(path, '/') || strcmp(path, "common") == 0 ? realpath(path, NULL) : NULL;
+        bool of_kit = real && is_below(real, kit) && strcmp(real, kit) != 0;
+        if (of_kit || (real && *path == '/' && is_elsewhere(real)))
+            ADD_WORDS(paths, real);
+        free(real);
     }
     free(compiler);
-    // Programs that a user or a cluster has installed elsewhere, mpirun for instance, with their
-    // lib/ and share/.
+}
+
+// Programs that a user or a cluster has installed elsewhere, mpirun for instance, with their lib/
+// and share/.
+static void add_installed(Words *paths, const char *kit)
+{
     const char *search = getenv("PATH");
-    for (size_t length; search && *search; search += length + (search[length] == ':')) {
-        length = strcspn(search, ":");
-        char *folder = format_text("%.*s", (int)length, search), *slash = strrchr(folder, '/');
+    for (char *folder; search && (folder = next_part(&search, BETWEEN_FOLDERS)); free(folder)) {
+        char *slash = strrchr(folder, '/');
         if (slash && strcmp(slash, "/bin") == 0 && slash != folder) {
             *slash = '\0';
             if (is_home(folder))
                 *slash = '/'; // bin/ alone
         }
         if (is_elsewhere(folder) && !is_home(folder) && !is_below(kit, folder) &&
-            !is_below(folder, kit))
-            add_path(&paths, &count, folder);
-        free(folder);
+            !is_below(folder, kit)) {
+            char *real = absolute(folder);
+            ADD_WORDS(paths, real);
+            free(real);
+        }
     }
-    free(kit);
-    return paths;
+}
+
+// Found once, and kept.
+static const char *const *tools_of_compiler(void)
+{
+    static Words paths;
+    if (!paths.items) {
+        char *kit = absolute(".");
+        add_named(&paths, kit);
+        add_installed(&paths, kit);
+        CHECK(paths.items); // common/ is one
+        free(kit);
+    }
+    return (const char *const *)paths.items;
 }
 
 // The folders above a path, which a user number of its own may pass through: bwrap would make them
@@ -221,7 +183,7 @@ static void open_parents(Words *words, const char *path)
 {
     for (const char *at = path + 1; strict && (at = strchr(at, '/')); at++) {
         char *parent = format_text("%.*s", (int)(at - path), path);
-        add_words(words, (const char *const[]){"--perms", "0755", "--dir", parent, NULL});
+        ADD_WORDS(words, "--perms", "0755", "--dir", parent);
         free(parent);
     }
 }
@@ -230,33 +192,33 @@ static void show_all(Words *words, const char *how, const char *const *paths)
 {
     for (; *paths; paths++) {
         open_parents(words, *paths);
-        add_mount(words, how, *paths, *paths);
+        ADD_WORDS(words, how, *paths, *paths);
     }
 }
 
 // ---- bubblewrap, at home: the system to be read, without homes, the kit and its builds; what is
 // needed of those comes after this.
 
+static const char *const whole_system[] = {
+    "bwrap", "--die-with-parent",
+    "--unshare-pid", // kill(-1) reaches the run alone
+    "--unshare-net", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
+    // Ranks meet there under names made of mpirun's process
+    // number, which is the same in every such run.
+    "--tmpfs", "/dev/shm", "--proc", "/proc", "--size", TMP_BYTES, "--tmpfs", "/tmp", NULL};
+
 static void hide_files(Words *words)
 {
-    static const char *const system[] = {
-        "bwrap", "--die-with-parent",
-        "--unshare-pid", // kill(-1) reaches the run alone
-        "--unshare-net", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev",
-        // Ranks meet there under names made of mpirun's process
-        // number, which is the same in every such run.
-        "--tmpfs", "/dev/shm", "--proc", "/proc", "--size", TMP_BYTES, "--tmpfs", "/tmp", NULL};
-    char *kit = realpath(".", NULL), *compiler = text_of_compiler(), *builds = build_folder();
-    const struct passwd *user = getpwuid(getuid());
-    CHECK(kit);
-    add_words(words, system);
+    char *kit = absolute("."), *compiler = text_of_compiler(), *builds = absolute(build_folder());
+    const char *home = own_home();
+    word_list_add(words, whole_system);
     hide_home(words, "/home", kit, compiler);
     hide_home(words, "/root", kit, compiler);
-    if (user && !is_below(user->pw_dir, "/home") && !is_below(user->pw_dir, "/root"))
-        hide_home(words, user->pw_dir, kit, compiler);
-    add_words(words, (const char *const[]){"--tmpfs", kit, NULL});
+    if (!is_below(home, "/home") && !is_below(home, "/root"))
+        hide_home(words, home, kit, compiler);
+    ADD_WORDS(words, "--tmpfs", kit);
     if (!is_below(builds, kit))
-        add_words(words, (const char *const[]){"--tmpfs", builds, NULL});
+        ADD_WORDS(words, "--tmpfs", builds);
     add_tools(words, getenv("PATH"), BETWEEN_FOLDERS, kit, NULL);
     free(compiler);
     free(builds);
@@ -266,30 +228,13 @@ static void hide_files(Words *words)
 // ---- For others' code: a list of what is in sight.
 
 static const char *const system_files[] = {
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/etc/alternatives",
-    "/etc/openmpi",
-    "/etc/openmpi-mca-params.conf",
-    "/etc/pmix-mca-params.conf",
-    "/etc/passwd",
-    "/etc/group",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/sys/devices",
-    "/sys/class/net",
-    "/sys/bus/pci",
-    NULL,
-};
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+    // Settings of programs and libraries
+    "/etc/alternatives", "/etc/openmpi", "/etc/openmpi-mca-params.conf",
+    "/etc/pmix-mca-params.conf", "/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+    // What MPI and hwloc ask of the machine
+    "/sys/devices", "/sys/class/net", "/sys/bus/pci", NULL};
 
 // Without another check's, which may run at the same time.
 static uid_t own_user(void)
@@ -297,12 +242,13 @@ static uid_t own_user(void)
     return FIRST_USER + (uid_t)getpid() % USERS;
 }
 
+#define LIMIT_PROCESSES "prlimit", "--nproc=" STRING(MAX_PROCESSES)
+
 static void become_user(Words *words)
 {
     char *number = format_text("%d", (int)own_user());
-    add_words(words, (const char *const[]){"setpriv", "--reuid", number, "--regid", number,
-                                           "--clear-groups", "--no-new-privs", "--inh-caps=-all",
-                                           "prlimit", "--nproc=" STRING(MAX_PROCESSES), NULL});
+    ADD_WORDS(words, "setpriv", "--reuid", number, "--regid", number, "--clear-groups",
+              "--no-new-privs", "--inh-caps=-all", LIMIT_PROCESSES);
     free(number);
 }
 
@@ -313,23 +259,21 @@ static void show_list(Words *words)
         "--unshare-ipc", "--unshare-uts",     "--proc",        "/proc",         NULL};
     static const char *const scratch[] = {"--size",  TMP_BYTES, "--tmpfs", "/dev/shm", "--size",
                                           TMP_BYTES, "--tmpfs", "/tmp",    NULL};
-    const char *gpu = getenv("HVDLAB_CHECK_DEVICE");
-    add_words(words, begin);
+    word_list_add(words, begin);
     for (const char *const *path = system_files; *path; path++)
         if (access(*path, F_OK) == 0) {
             open_parents(words, *path);
-            add_mount(words, "--ro-bind", *path, *path);
+            ADD_WORDS(words, "--ro-bind", *path, *path);
         }
-    if (gpu && strcmp(gpu, "gpu") == 0)
-        add_mount(words, "--dev-bind", "/dev", "/dev");
+    if (runs_on_gpu())
+        ADD_WORDS(words, "--dev-bind", "/dev", "/dev");
     else
-        add_words(words, (const char *const[]){"--dev", "/dev", NULL});
-    add_words(words, scratch);
+        ADD_WORDS(words, "--dev", "/dev");
+    word_list_add(words, scratch);
     if (getuid() != 0)
-        add_words(words, (const char *const[]){"--unshare-user", "--disable-userns", NULL});
+        ADD_WORDS(words, "--unshare-user", "--disable-userns");
     else // to become another user, and nothing else
-        add_words(words, (const char *const[]){"--cap-drop", "ALL", "--cap-add", "CAP_SETUID",
-                                               "--cap-add", "CAP_SETGID", NULL});
+        ADD_WORDS(words, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID");
 }
 
 static int own_entry(const char *path, const struct stat *entry, int kind, struct FTW *place)
@@ -415,7 +359,7 @@ static void restrict_files(void)
     allow(rules, "/proc", READING);
     allow(rules, "/dev", READING | LANDLOCK_ACCESS_FS_WRITE_FILE);
     allow(rules, "/dev/shm", ALL_KNOWN);
-    for (char *const *path = tools_of_compiler(); *path; path++)
+    for (const char *const *path = tools_of_compiler(); *path; path++)
         allow(rules, *path, READING);
     for (const char *const *path = view->readable; *path; path++)
         allow(rules, *path, READING);
@@ -443,28 +387,23 @@ static int landlock_version(void)
 // Runs a command to its end; true where its status is 0.
 static bool succeeds(Words *words)
 {
-    Process process = start_words(words);
-    while (!process.ended)
-        process_wait(&process, 1000);
-    process_stop(&process);
+    Process process = process_run((const char *const *)words->items);
     bool succeeded = process.status == 0;
     process_free(&process);
+    word_list_free(words);
     return succeeded;
 }
 
 static bool has_bubblewrap(void)
 {
-    static const char *const lenient[] = {
-        "bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/",      "/",     "--dev-bind",
-        "/dev",  "/dev",          "--tmpfs",       "/dev/shm",  "--proc", "/proc", NULL};
-    Words words = {.count = 0};
+    Words words = {0};
     if (strict)
         show_list(&words);
     else
-        add_words(&words, lenient);
+        word_list_add(&words, whole_system);
     if (strict && getuid() == 0)
         become_user(&words);
-    add_word(&words, "true");
+    ADD_WORDS(&words, "true");
     return succeeds(&words);
 }
 
@@ -473,19 +412,17 @@ static bool has_user(void)
 {
     if (getuid() != 0)
         return false;
-    char *build = build_folder(), *kit = realpath(".", NULL);
-    Words words = {.count = 0};
+    char *build = absolute(build_folder()), *kit = absolute(".");
+    Words words = {0};
     become_user(&words);
-    add_words(&words,
-              (const char *const[]){
-                  "sh", "-c",
-                  "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
-                  "test -r \"$1/common/hvdlab.h\" || exit 1\n"
-                  "for file in .git/HEAD solutions/*.c labs/*/*.c tests/mistakes/*/*.patch\n"
-                  "do\n"
-                  "    test ! -r \"$file\" || exit 1\n"
-                  "done",
-                  build, kit, NULL});
+    ADD_WORDS(&words, "sh", "-c",
+              "test -x \"$0/compile-step\" -a -r \"$0/hvdlab.o\" || exit 1\n"
+              "test -r \"$1/common/hvdlab.h\" || exit 1\n"
+              "for file in .git/HEAD solutions/*.c labs/*/*.c tests/mistakes/*/*.patch\n"
+              "do\n"
+              "    test ! -r \"$file\" || exit 1\n"
+              "done",
+              build, kit);
     free(build);
     free(kit);
     return succeeds(&words);
@@ -493,37 +430,37 @@ static bool has_user(void)
 
 static bool is_below_home(const char *path)
 {
-    const struct passwd *user = getpwuid(getuid());
+    const char *home = own_home();
     return is_below(path, "/home") || is_below(path, "/root") ||
-           (user && user->pw_dir[1] && is_below(path, user->pw_dir));
+           (strlen(home) > 1 && is_below(path, home));
+}
+
+static bool has_program(const char *folder, const char *name)
+{
+    char *program = format_text("%s/%s", folder, name);
+    bool has = access(program, X_OK) == 0;
+    free(program);
+    return has;
+}
+
+// The caller frees it. NULL: none in PATH has mpirun.
+static char *folder_of_mpirun(void)
+{
+    const char *search = getenv("PATH");
+    for (char *folder; search && (folder = next_part(&search, BETWEEN_FOLDERS)); free(folder))
+        if (has_program(folder, "mpirun"))
+            return folder;
+    return NULL;
 }
 
 // The caller's PATH names folders of the caller's own, of which the seal would show too much. The
 // check's is the system's, with the folder of mpirun where that is installed elsewhere; one below a
 // home only if make deps made it: it has a program "run".
-static bool is_unpacked(const char *folder)
-{
-    char *start = format_text("%s/run", folder);
-    bool is = access(start, X_OK) == 0;
-    free(start);
-    return is;
-}
-
 static void use_system_path(void)
 {
     static const char system[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    const char *search = getenv("PATH");
-    char *own = NULL; // mpirun's folder
-    for (size_t length; !own && search && *search; search += length + (search[length] == ':')) {
-        length = strcspn(search, ":");
-        char *folder = format_text("%.*s", (int)length, search),
-             *program = format_text("%s/mpirun", folder);
-        if (access(program, X_OK) == 0)
-            own = format_text("%s", folder);
-        free(program);
-        free(folder);
-    }
-    bool elsewhere = own && is_elsewhere(own) && (!is_below_home(own) || is_unpacked(own));
+    char *own = folder_of_mpirun();
+    bool elsewhere = own && is_elsewhere(own) && (!is_below_home(own) || has_program(own, "run"));
     char *path = format_text("%s%s%s", system, elsewhere ? ":" : "", elsewhere ? own : "");
     setenv("PATH", path, 1);
     free(path);
@@ -532,7 +469,6 @@ static void use_system_path(void)
 
 static bool may_try(Seal seal)
 {
-    static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
     const char *best = getenv("HVDLAB_SEAL");
     for (int i = SEAL_NONE; best && *best && i < (int)seal; i++)
         if (strcmp(best, names[i]) == 0)
@@ -572,7 +508,6 @@ bool seal_is_strict(void)
 
 const char *seal_name(void)
 {
-    static const char *const names[] = {"none", "landlock", "user", "bubblewrap"};
     return names[chosen];
 }
 
@@ -608,8 +543,7 @@ int seal_depth(void)
 static void show_scratch(Words *words, const char *scratch)
 {
     char *tmp = format_text("%s/tmp", scratch), *shm = format_text("%s/shm", scratch);
-    add_mount(words, "--bind", tmp, "/tmp");
-    add_mount(words, "--bind", shm, "/dev/shm");
+    ADD_WORDS(words, "--bind", tmp, "/tmp", "--bind", shm, "/dev/shm");
     free(tmp);
     free(shm);
 }
@@ -622,41 +556,40 @@ static void use_bubblewrap(Words *words, const View *view)
         hide_files(words);
     if (view->scratch)
         show_scratch(words, view->scratch);
-    show_all(words, "--ro-bind", (const char *const *)tools_of_compiler());
+    show_all(words, "--ro-bind", tools_of_compiler());
     show_all(words, "--ro-bind", view->readable);
     show_all(words, "--bind", view->writable);
     if (view->file)
-        add_mount(words, "--ro-bind", view->file, view->as);
+        ADD_WORDS(words, "--ro-bind", view->file, view->as);
     if (strict) // what bwrap makes of folders between mounts, without a limit
-        add_words(words, (const char *const[]){"--remount-ro", "/dev", "--remount-ro", "/", NULL});
-    add_words(words, (const char *const[]){"--chdir", view->folder, NULL});
+        ADD_WORDS(words, "--remount-ro", "/dev", "--remount-ro", "/");
 }
 
 Process seal_start(const View *view, const char *const argv[])
 {
-    Words words = {.count = 0};
+    Words words = {0};
     setenv("HOME", view->temporary, 1); // Open MPI 5 takes a ; in HOME for the end of a path
     setenv("TMPDIR", view->temporary, 1);
-    add_word(&words, "env");
+    ADD_WORDS(&words, "env");
     for (const char *const *name = environment_of_check; *name; name++)
-        add_words(&words, (const char *const[]){"-u", *name, NULL});
+        ADD_WORDS(&words, "-u", *name);
     if (chosen == SEAL_BUBBLEWRAP)
         use_bubblewrap(&words, view);
-    else
-        add_words(&words, (const char *const[]){"--chdir", view->folder, NULL});
+    ADD_WORDS(&words, "--chdir", view->folder); // of bwrap, or of env
     if (strict && getuid() == 0) {
         give_folders(view->writable);
         become_user(&words);
     } else if (strict && storage_prepared()) { // the user's others do not count in a namespace
-        add_words(&words, (const char *const[]){"prlimit", "--nproc=" STRING(MAX_PROCESSES), NULL});
+        ADD_WORDS(&words, LIMIT_PROCESSES);
     }
-    add_words(&words, argv);
+    word_list_add(&words, argv);
     tools_of_compiler(); // found before the fork
     view_of_child = view;
     process_in_child(chosen == SEAL_LANDLOCK ? restrict_files
                      : chosen == SEAL_USER   ? mount_scratch
                                              : NULL);
-    Process process = start_words(&words);
+    Process process = process_start((const char *const *)words.items);
     process_in_child(NULL);
+    word_list_free(&words);
     return process;
 }

@@ -2,42 +2,29 @@
 
 #include "submission.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "process.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
 
 void copy_file(const char *from, const char *to)
 {
-    FILE *in = fopen(from, "re"), *out = in ? fopen(to, "we") : NULL;
-    if (!in || !out)
-        die("cannot copy %s to %s: %s", from, to, strerror(errno));
-    char buffer[4096];
-    for (size_t bytes; (bytes = fread(buffer, 1, sizeof buffer, in)) > 0;)
-        fwrite(buffer, 1, bytes, out);
-    bool failed = ferror(in) || ferror(out);
-    fclose(in);
-    if (fclose(out) != 0 || failed)
-        die("cannot copy %s to %s: %s", from, to, strerror(errno));
+    size_t size;
+    char *bytes = file_bytes(from, &size);
+    file_replace(to, bytes, size);
+    free(bytes);
 }
 
 bool same_bytes(const char *a, const char *b)
 {
-    FILE *files[2] = {fopen(a, "re"), fopen(b, "re")};
-    char bytes[2][4096];
-    bool same = files[0] && files[1];
-    for (bool more = same; more && same;) {
-        size_t count = fread(bytes[0], 1, sizeof bytes[0], files[0]);
-        same = fread(bytes[1], 1, sizeof bytes[1], files[1]) == count &&
-               memcmp(bytes[0], bytes[1], count) == 0;
-        more = count > 0;
-    }
-    for (int i = 0; i < 2; i++)
-        if (files[i])
-            fclose(files[i]);
+    size_t sizes[2];
+    char *bytes[] = {file_bytes(a, &sizes[0]), file_bytes(b, &sizes[1])};
+    bool same = sizes[0] == sizes[1] && memcmp(bytes[0], bytes[1], sizes[0]) == 0;
+    free(bytes[0]);
+    free(bytes[1]);
     return same;
 }
 
@@ -49,11 +36,8 @@ static bool is_hash(const char *text)
 // Both by coreutils: one line for each.
 static void hash(const char *path, Submission *submission)
 {
-    Process process = process_start((const char *const[]){
+    Process process = process_run((const char *const[]){
         "sh", "-c", "sha256sum <\"$0\" && tr -d '\\r' <\"$0\" | sha256sum", path, NULL});
-    while (!process.ended)
-        process_wait(&process, 1000);
-    process_stop(&process);
     const char *first = process.text ? process.text : "", *second = strchr(first, '\n');
     if (process.status != 0 || !is_hash(first) || !second || !is_hash(second + 1))
         die("sha256sum cannot read %s: %s", path, first);

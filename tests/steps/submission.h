@@ -19,7 +19,7 @@ Submission submission_take(const char *path, const char *copy);
 // Copies one file to another. Exits where that is impossible.
 void copy_file(const char *from, const char *to);
 
-// True where both files have the same bytes.
+// True where both files have the same bytes. Exits where one can't be read.
 bool same_bytes(const char *a, const char *b);
 
 // True where it is steps/FILE.c as it was handed out. False where nothing says how that was.

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "words.h"
+#include "word_list.h"
+#include "base/format.h"
 
 // What ordinary programs use. Names with a star stand for all that begin so; of both lists the
 // longest name that fits counts. Beside these, all that the kit's headers offer.
@@ -57,38 +58,16 @@ static const char *const mathematics[] = {
     "isinf", "finite", "drem",  "scalb",     "j0",      "nexttoward", "__signbit", NULL};
 
 // More than that: of others' memory, of files, of names that the checks' traces rely on.
-static const char *const watched[] = {"MPI_Win_*",
-                                      "MPI_Put",
-                                      "MPI_Get",
-                                      "MPI_Accumulate",
-                                      "MPI_Rput",
-                                      "MPI_Rget",
-                                      "MPI_Raccumulate",
-                                      "MPI_Get_accumulate",
-                                      "MPI_Fetch_*",
-                                      "MPI_Compare_*",
-                                      "MPI_Rget_*",
-                                      "MPI_Neighbor_*",
-                                      "MPI_Ineigh*",
-                                      "MPI_File_*",
-                                      "MPI_Comm_spawn*",
-                                      "MPI_Comm_connect",
-                                      "MPI_Comm_join",
-                                      "MPI_Open_port",
-                                      "MPI_Comm_accept",
-                                      "MPI_Comm_set_name",
-                                      "MPI_T_*",
-                                      "MPI_Pcontrol",
-                                      "MPI_Register_data*",
-                                      "MPI_Comm_set_attr",
-                                      "memfd_*",
-                                      "MPI_Attr_put",
-                                      "MPI_Publish_*",
-                                      "MPI_Lookup_*",
-                                      "MPI_Dynamic*",
-
-                                      "MPI_Grequest_*",
-                                      NULL};
+static const char *const watched[] = {
+    // Of others' memory
+    "MPI_Win_*", "MPI_Put", "MPI_Get", "MPI_Accumulate", "MPI_Rput", "MPI_Rget", "MPI_Raccumulate",
+    "MPI_Get_accumulate", "MPI_Fetch_*", "MPI_Compare_*", "MPI_Rget_*", "memfd_*",
+    // Of files, and of other jobs
+    "MPI_File_*", "MPI_Comm_spawn*", "MPI_Comm_connect", "MPI_Comm_join", "MPI_Open_port",
+    "MPI_Comm_accept", "MPI_Publish_*", "MPI_Lookup_*", "MPI_Dynamic*",
+    // What traces show of no call, or rely on
+    "MPI_Neighbor_*", "MPI_Ineigh*", "MPI_Comm_set_name", "MPI_T_*", "MPI_Pcontrol",
+    "MPI_Register_data*", "MPI_Comm_set_attr", "MPI_Attr_put", "MPI_Grequest_*", NULL};
 
 // Sections whose code runs before or after main.
 static const char *const before_main[] = {".init_array", ".preinit_array", ".ctors", ".fini_array",
@@ -109,17 +88,14 @@ static size_t fit_length(const char *name, const char *const *list)
 
 static bool is_mathematics(const char *name)
 {
-    char copy[64];
-    size_t length = strlen(name);
-    if (length == 0 || length >= sizeof copy)
-        return false;
-    memcpy(copy, name, length + 1);
-    bool fits = fit_length(copy, mathematics) > 0;
-    if (!fits && strchr("fl", copy[length - 1])) {
-        copy[length - 1] = '\0';
-        fits = fit_length(copy, mathematics) > 0;
+    for (const char *const *plain = mathematics; *plain; plain++) {
+        size_t length = strlen(*plain);
+        const char *ending = name + length;
+        if (strncmp(name, *plain, length) == 0 &&
+            (!*ending || strcmp(ending, "f") == 0 || strcmp(ending, "l") == 0))
+            return true;
     }
-    return fits;
+    return false;
 }
 
 // "__printf_chk" is printf, with -D_FORTIFY_SOURCE.
@@ -152,49 +128,20 @@ static bool runs_before_main(const char *section)
     return false;
 }
 
-// ---- Lists of names.
-
-typedef struct {
-    char **items; // owned
-    int count;
-} Names;
-
-static void add_name(Names *names, const char *name)
-{
-    names->items = realloc(names->items, (size_t)(names->count + 1) * sizeof *names->items);
-    CHECK(names->items);
-    names->items[names->count++] = format_text("%s", name);
-}
-
-static bool has_name(const Names *names, const char *name)
-{
-    for (int i = 0; i < names->count; i++)
-        if (strcmp(names->items[i], name) == 0)
-            return true;
-    return false;
-}
-
-static void free_names(Names *names)
-{
-    for (int i = 0; i < names->count; i++)
-        free(names->items[i]);
-    free(names->items);
-}
-
 // ---- What stands in the file.
 
 typedef struct {
-    Names used, defined;         // by the submission,
-    Names kit_used, kit_defined; // and by the kit
-    Names sections;              // whose code runs before or after main
+    Words used, defined;         // by the submission,
+    Words kit_used, kit_defined; // and by the kit
+    Words sections;              // whose code runs before or after main
     int calls;
 } Symbols;
 
-static void read_symbol(const char *line, Names *used, Names *defined)
+static void read_symbol(const char *line, Words *used, Words *defined)
 {
     char name[1024], kind;
     if (sscanf(line, "%1023s %c", name, &kind) == 2)
-        add_name(strchr("Uvw", kind) ? used : defined, name);
+        ADD_WORDS(strchr("Uvw", kind) ? used : defined, name);
 }
 
 static Symbols read_symbols(const char *path)
@@ -212,7 +159,7 @@ static Symbols read_symbols(const char *path)
         else if (strcmp(part, "calls") == 0)
             symbols.calls = atoi(line);
         else if (sscanf(line, " %*d %1023s %*x", name) == 1 && runs_before_main(name))
-            add_name(&symbols.sections, name);
+            ADD_WORDS(&symbols.sections, name);
     }
     if (file)
         fclose(file);
@@ -221,47 +168,44 @@ static Symbols read_symbols(const char *path)
 
 // ---- What is said of it.
 
-static void add_item(char **list, const char *begin, const char *item)
+static void add_line(char **text, const char *begin, const Words *names)
 {
-    text_add(list, "%s%s", *list ? ", " : begin, item);
-}
-
-static void add_line(char **text, char *line)
-{
-    if (line)
-        text_add(text, "%s%s", *text ? "\n" : "", line);
-    free(line);
+    for (int i = 0; i < names->count; i++) {
+        if (i == 0)
+            text_add(text, "%s%s", *text ? "\n" : "", begin);
+        text_add(text, "%s%s", i > 0 ? ", " : "", names->items[i]);
+    }
 }
 
 char *symbols_to_look_at(const char *path)
 {
     Symbols symbols = read_symbols(path);
-    char *uses = NULL, *replaces = NULL, *sections = NULL, *text = NULL;
+    Words unusual = {0}, replaced = {0};
+    char *text = NULL;
     for (int i = 0; i < symbols.used.count; i++) {
         const char *name = symbols.used.items[i];
         bool of_kit = strncmp(name, "__wrap_", 7) != 0 && strncmp(name, "MPI_", 4) != 0 &&
-                      has_name(&symbols.kit_defined, name);
+                      word_list_has(&symbols.kit_defined, name);
         if (!of_kit && !is_ordinary(name))
-            add_item(&uses, "it uses ", name);
+            ADD_WORDS(&unusual, name);
     }
-    for (int i = 0; i < symbols.defined.count; i++)
-        if (has_name(&symbols.kit_used, symbols.defined.items[i]) &&
-            strcmp(symbols.defined.items[i], "main") != 0)
-            add_item(&replaces,
-                     "it has functions or variables of its own that are called as the C "
-                     "library's, or as another library's, which the kit uses: ",
-                     symbols.defined.items[i]);
-    for (int i = 0; i < symbols.sections.count; i++)
-        add_item(&sections, "code of it runs before or after main: ", symbols.sections.items[i]);
-    add_line(&text, uses);
-    add_line(&text, replaces);
-    add_line(&text, sections);
+    for (int i = 0; i < symbols.defined.count; i++) {
+        const char *name = symbols.defined.items[i];
+        if (word_list_has(&symbols.kit_used, name) && strcmp(name, "main") != 0)
+            ADD_WORDS(&replaced, name);
+    }
+    add_line(&text, "it uses ", &unusual);
+    add_line(&text,
+             "it has functions or variables of its own that are called as the C library's, or as "
+             "another library's, which the kit uses: ",
+             &replaced);
+    add_line(&text, "code of it runs before or after main: ", &symbols.sections);
     if (symbols.calls > 0)
-        add_line(&text, format_text("it calls the system past the C library"));
-    free_names(&symbols.used);
-    free_names(&symbols.defined);
-    free_names(&symbols.kit_used);
-    free_names(&symbols.kit_defined);
-    free_names(&symbols.sections);
+        text_add(&text, "%sit calls the system past the C library", text ? "\n" : "");
+    Words *const lists[] = {
+        &symbols.used,     &symbols.defined, &symbols.kit_used, &symbols.kit_defined,
+        &symbols.sections, &unusual,         &replaced};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        word_list_free(lists[i]);
     return text;
 }

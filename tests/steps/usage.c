@@ -5,25 +5,25 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include "base/process.h"
 
-#define MAX_PROCESSES 16384
+// "RssAnon:  1234 kB": the number in a line of a process's status.
+static double bytes_in(const char *status, const char *line)
+{
+    const char *at = strstr(status, line);
+    return at ? 1024 * atof(at + strlen(line)) : 0;
+}
 
-// Lines "RssAnon:  1234 kB". What processes share in memory counts for each; a program's own file
-// and those of libraries do not.
+// What processes share in memory counts for each; a program's own file and those of libraries do
+// not.
 static double memory_of(int process)
 {
-    char path[64], line[256];
-    double kib = 0, all = 0;
+    char path[64], status[8192];
     snprintf(path, sizeof path, "/proc/%d/status", process);
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "RssAnon: %lf", &kib) == 1 || sscanf(line, "RssShmem: %lf", &kib) == 1)
-            all += 1024 * kib;
-    if (file)
-        fclose(file);
-    return all;
+    file_beginning(path, status, sizeof status);
+    return bytes_in(status, "\nRssAnon:") + bytes_in(status, "\nRssShmem:");
 }
 
 int processes_below(int process, int *found, int max)

@@ -189,24 +189,22 @@ char *workplace_make(const char *build, bool strict)
 
 // ---- Messages.
 
-static void take_out(char *text, const char *words)
+static void take_out(char *text, const char *folder, const char *below)
 {
+    char *words = format_text("%s%s", folder, below);
     size_t length = strlen(words);
     for (char *at = text; length > 1 && (at = strstr(at, words));)
         memmove(at, at + length, strlen(at + length) + 1);
+    free(words);
 }
 
 void workplace_hide(char *text)
 {
     if (!text || !*own)
         return;
-    char *kit = realpath(".", NULL), *program = format_text("%s/program/", own),
-         *folder = format_text("%s/", own), *here = format_text("%s/", kit ? kit : "");
-    take_out(text, program);
-    take_out(text, folder);
-    take_out(text, here);
+    char *kit = realpath(".", NULL);
+    take_out(text, own, "/program/");
+    take_out(text, own, "/");
+    take_out(text, kit ? kit : "", "/");
     free(kit);
-    free(program);
-    free(folder);
-    free(here);
 }

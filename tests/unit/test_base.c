@@ -138,6 +138,24 @@ static bool is_marked(const void *marks, int rank)
     return ((const char *)marks)[rank] == '1';
 }
 
+// A separator at the end has no part behind it, as in PATH; one in the middle has an empty one.
+START_TEST(a_text_is_taken_apart)
+{
+    const char *at = "a b::,c:", *const parts[] = {"a b", "", "", "c"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char *part = next_part(&at, ":,");
+        ck_assert_pstr_eq(part, parts[i]);
+        free(part);
+    }
+    ck_assert_ptr_null(next_part(&at, ":,"));
+    at = "a,b";
+    free(next_part(&at, ","));
+    char *rest = next_part(&at, "");
+    ck_assert_str_eq(rest, "b");
+    free(rest);
+}
+END_TEST
+
 START_TEST(ranks_are_listed_by_ranges)
 {
     static const struct {
@@ -219,6 +237,7 @@ int main(void)
     tcase_add_test(basics, json_without_memory_ends_the_program);
 #endif
     tcase_add_test(basics, format_text_formats);
+    tcase_add_test(basics, a_text_is_taken_apart);
     tcase_add_test(basics, ranks_are_listed_by_ranges);
     tcase_add_test(basics, seconds_go_forward_at_the_right_pace);
     tcase_add_test(basics, sleep_lasts_whatever_signals_come);
