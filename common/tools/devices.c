@@ -8,13 +8,11 @@
 
 #include <dirent.h>
 #include <hwloc.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "run/device.h"
-#include "base/numbers.h"
 #include "base/process.h"
 #include "base/error.h"
 #include "base/launcher.h"
@@ -56,21 +54,6 @@ static void read_link(const char *path, char *text, size_t size)
     text[length > 0 ? length : 0] = '\0';
 }
 
-// The text in the file at `path`; "?" if it can't be read. Freed by the caller.
-static char *read_text(const char *path)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *file = fopen(path, "re");
-    if (!file || getline(&text, &size, file) < 0) {
-        free(text);
-        text = format_text("?");
-    }
-    if (file)
-        fclose(file);
-    return text;
-}
-
 static void name_program(DeviceUser *process)
 {
     char target[4096];
@@ -99,13 +82,14 @@ static void look_at(int pid, Processes *found)
     char *folder = format_text("/proc/%d/fd", pid);
     DIR *files = opendir(folder);
     for (struct dirent *file; files && (file = readdir(files));) {
-        char target[512];
+        char target[512], cores[4096];
         DeviceUser process;
         char *path = format_text("%s/%s", folder, file->d_name);
         read_link(path, target, sizeof target);
         if (sscanf(target, ANNOUNCEMENT, &process.rank, &process.node, &process.device,
                    &process.devices, process.kind) == 5) {
-            process.cores = read_text(path);
+            bool known = file_beginning(path, cores, sizeof cores) > 0;
+            process.cores = format_text("%s", known ? cores : "?");
             add(found, pid, process);
         }
         free(path);
@@ -128,15 +112,10 @@ static int by_job(const void *a, const void *b)
 
 static Processes find_processes(void)
 {
+    static int all[MAX_PROCESSES];
     Processes found = {0};
-    DIR *proc = opendir("/proc");
-    for (struct dirent *entry; proc && (entry = readdir(proc));) {
-        long pid = whole_number(entry->d_name, INT_MAX);
-        if (pid > 0)
-            look_at((int)pid, &found);
-    }
-    if (proc)
-        closedir(proc);
+    for (int i = 0, count = process_list(all, MAX_PROCESSES); i < count; i++)
+        look_at(all[i], &found);
     if (found.count > 0)
         qsort(found.items, (size_t)found.count, sizeof *found.items, by_job);
     return found;

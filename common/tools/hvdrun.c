@@ -56,14 +56,12 @@ static long need_number(const char *option, const char *text, long least, long m
 // Looks for the program as mpirun does: mpirun prints no clear message if it is missing.
 static void check_program(const char *name)
 {
-    const char *path = getenv("PATH");
+    const char *path = strchr(name, '/') ? NULL : getenv("PATH");
     bool found = strchr(name, '/') && access(name, X_OK) == 0;
-    for (const char *at = path; !strchr(name, '/') && at && *at && !found;) {
-        size_t length = strcspn(at, ":");
-        char *file = format_text("%.*s/%s", (int)length, at, name);
+    for (char *folder; !found && path && (folder = next_part(&path, ":")); free(folder)) {
+        char *file = format_text("%s/%s", folder, name);
         found = access(file, X_OK) == 0;
         free(file);
-        at += length + (at[length] == ':');
     }
     if (!found)
         die("there is no program %s that can be run", name);

@@ -20,7 +20,6 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "base/json.h"
-#include "base/memory.h"
 #include "page/process.h"
 #include "page/runs.h"
 
@@ -107,32 +106,26 @@ static char *script_of(const cJSON *data, const char *begin, const char *end)
 }
 
 // Readers see the whole file, or the one before it, which has the text `own`.
-static void write_file(const char *path, const char *own, const char *first, const char *second,
-                       const char *third)
+static void write_file(const char *path, const char *own, const char *text)
 {
-    char *fresh = format_text("%s.new", path);
+    char *fresh = format_text("%s.new", path); // file_replace's
     need_own_file(path, own);
     need_own_file(fresh, own);
-    FILE *file = fopen(fresh, "we");
-    if (!file || fprintf(file, "%s%s%s", first, second, third) < 0 || fclose(file) != 0 ||
-        rename(fresh, path) != 0)
-        die("cannot write %s: %s", path, strerror(errno));
+    file_replace(path, text, strlen(text));
     free(fresh);
 }
 
 static void write_page(const cJSON *data, const char *to)
 {
-    FILE *file = fopen(TEMPLATE, "re");
-    if (!file)
+    if (access(TEMPLATE, R_OK) != 0)
         die("cannot read " TEMPLATE ": call this in the kit's folder");
-    char *text = allocate(1 << 17, 1), *mark;
-    text[fread(text, 1, (1 << 17) - 1, file)] = '\0';
-    fclose(file);
-    mark = strstr(text, MARK);
+    size_t size;
+    char *text = file_bytes(TEMPLATE, &size), *mark = strstr(text, MARK);
     CHECK(mark);
-    *mark = '\0';
-    char *script = script_of(data, "window.hvdlab = ", ";");
-    write_file(to, "<title>A run of hvdlab</title>", text, script, mark + strlen(MARK));
+    char *script = script_of(data, "window.hvdlab = ", ";"),
+         *page = format_text("%.*s%s%s", (int)(mark - text), text, script, mark + strlen(MARK));
+    write_file(to, "<title>A run of hvdlab</title>", page);
+    free(page);
     free(script);
     free(text);
 }
@@ -162,7 +155,7 @@ static void follow(const char *folder, const char *to, const char *name, const c
         if (done)
             cJSON_DeleteItemFromObject(picture.data, "live"); // nothing is loaded again
         char *script = script_of(picture.data, "hvdlabTake(", ");\n");
-        write_file(path, "hvdlabTake(", script, "", "");
+        write_file(path, "hvdlabTake(", script);
         if (done)
             write_page(picture.data, to); // which needs nothing beside it any more
         free(script);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/format.h"
 #include "base/numbers.h"
 
 #define MAX_PARTS 1000
@@ -253,16 +254,13 @@ static void read_model(char *text)
             text);
 }
 
-static void read_bytes(char *text)
+static void read_bytes(const char *text)
 {
     double *to[] = {&weight, &gradient, &state};
-    char *rest = text;
     for (int i = 0; i < 3; i++) {
-        char *comma = i < 2 && rest ? strchr(rest, ',') : NULL;
-        if (comma)
-            *comma = '\0';
-        *to[i] = need_number("each of the three numbers of --bytes W,G,S", rest, 0, 64);
-        rest = comma ? comma + 1 : NULL;
+        char *part = text ? next_part(&text, i < 2 ? "," : "") : NULL;
+        *to[i] = need_number("each of the three numbers of --bytes W,G,S", part, 0, 64);
+        free(part);
     }
 }
 
@@ -369,15 +367,25 @@ static Way way_of(double parameters, double values)
                  .activations = weight * values};
 }
 
+static void set_sent(Way *way, const char *formula, double bytes)
+{
+    way->sends = formula;
+    way->sent = bytes;
+}
+
+static void set_messages(Way *way, const char *formula, double messages)
+{
+    way->messages_text = formula;
+    way->messages = messages;
+}
+
 static Way data_parallel(void)
 {
     Way way = way_of(all_parameters, all_values * batch / ranks);
     way.holds = "w P + g P + s P";
     way.keeps = "w V B/N";
-    way.sends = "2 (N-1)/N g P";
-    way.sent = 2 * others * gradient * all_parameters;
-    way.messages_text = "2 (N-1)";
-    way.messages = 2 * (ranks - 1);
+    set_sent(&way, "2 (N-1)/N g P", 2 * others * gradient * all_parameters);
+    set_messages(&way, "2 (N-1)", 2 * (ranks - 1));
     return way;
 }
 
@@ -400,10 +408,8 @@ static void print_shards(Way way)
     printf("zero, the state only: in shards (ZeRO 1)\n");
     way.holds = "w P + g P + s P/N";
     way.states = state * shard;
-    way.sends = "(N-1)/N (g + w) P";
-    way.sent = others * (gradient + weight) * p;
-    way.messages_text = "2 n (N-1)";
-    way.messages = 2 * n * next;
+    set_sent(&way, "(N-1)/N (g + w) P", others * (gradient + weight) * p);
+    set_messages(&way, "2 n (N-1)", 2 * n * next);
     print_way(way);
 
     printf("zero: gradients and state in shards (ZeRO 2). P/N + L: a rank's shards, and the\n"
@@ -417,10 +423,8 @@ static void print_shards(Way way)
            "FSDP)\n");
     way.holds = "w (P/N + L) + g (P/N + L) + s P/N";
     way.weights = weight * part;
-    way.sends = "(N-1)/N (g + 2 w) P";
-    way.sent = others * (gradient + 2 * weight) * p;
-    way.messages_text = "3 n (N-1)";
-    way.messages = 3 * n * next;
+    set_sent(&way, "(N-1)/N (g + 2 w) P", others * (gradient + 2 * weight) * p);
+    set_messages(&way, "3 n (N-1)", 3 * n * next);
     print_way(way);
 }
 
@@ -435,10 +439,8 @@ static void print_tensor(void)
     Way way = way_of(own, (all_values - values + values / ranks) * batch);
     way.holds = "w Q + g Q + s Q";
     way.keeps = "w (V - U + U/N) B";
-    way.sends = "2 (N-1)/N w X B";
-    way.sent = 2 * others * weight * network.summed_values * batch;
-    way.messages_text = "2 c (N-1)";
-    way.messages = 2 * network.sums * (ranks - 1);
+    set_sent(&way, "2 (N-1)/N w X B", 2 * others * weight * network.summed_values * batch);
+    set_messages(&way, "2 c (N-1)", 2 * network.sums * (ranks - 1));
     print_way(way);
 }
 
@@ -491,10 +493,8 @@ static void print_split(void)
     Way way = way_of(stage.parameters, stage.values * batch);
     way.holds = "w S + g S + s S";
     way.keeps = "w D B";
-    way.sends = "w E B";
-    way.sent = weight * stage.sent * batch;
-    way.messages_text = "b M";
-    way.messages = neighbours * micro_batches;
+    set_sent(&way, "w E B", weight * stage.sent * batch);
+    set_messages(&way, "b M", neighbours * micro_batches);
     print_way(way);
 }
 

@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "lessons/sweep.h"
 #include "run/args.h"
 #include "run/device.h"
@@ -55,12 +57,12 @@ static cJSON *read_results(const char *path)
 
 static double number(const cJSON *result, const char *name)
 {
-    return cJSON_GetNumberValue(cJSON_GetObjectItem(result, name)); // NaN: it was not measured
+    return json_number(result, name); // NaN: it was not measured
 }
 
 static const char *collective_of(const cJSON *result)
 {
-    return cJSON_GetStringValue(cJSON_GetObjectItem(result, "collective"));
+    return json_text(result, "collective");
 }
 
 static int ranks_of(const cJSON *result)
@@ -172,39 +174,22 @@ static void print_line(const cJSON *first, const Line *line)
 
 // ---- What is drawn: a block for each sweep, of "bytes us us-of-the-line bus bus-of-the-line".
 
-static FILE *open_file(const char *folder, const char *name)
+static void add_block(char **data, const cJSON *first, const Line *line)
 {
-    char *path = format_text("%s/%s", folder, name);
-    FILE *file = fopen(path, "we");
-    if (!file)
-        die("%s cannot be written", path);
-    free(path);
-    return file;
-}
-
-static void close_file(FILE *file, const char *folder)
-{
-    bool written = !ferror(file);
-    if (fclose(file) != 0 || !written)
-        die("%s: what is to lie there cannot be written", folder);
-}
-
-static void write_block(FILE *file, const cJSON *first, const Line *line)
-{
-    fprintf(file, "%s\"%s\"\n", ftell(file) > 0 ? "\n\n" : "", collective_of(first));
+    text_add(data, "%s\"%s\"\n", *data ? "\n\n" : "", collective_of(first));
     for (const cJSON *result = first; is_of_sweep(result, first); result = result->next) {
         if (!is_timed(result))
             continue;
         double bytes = number(result, "bytes"), time = line->latency + line->slope * bytes;
         double share = 2.0 * (ranks_of(first) - 1) / ranks_of(first);
-        fprintf(file, "%.0f %.3f %.3f %.5f %.5f\n", bytes, number(result, "microseconds"), time,
-                number(result, "bus_gb_per_second"), 1e-3 * share * bytes / time);
+        text_add(data, "%.0f %.3f %.3f %.5f %.5f\n", bytes, number(result, "microseconds"), time,
+                 number(result, "bus_gb_per_second"), 1e-3 * share * bytes / time);
     }
 }
 
 // ---- The report.
 
-static void report_sweep(const cJSON *first, cJSON *lines, FILE *data)
+static void report_sweep(const cJSON *first, cJSON *lines, char **data)
 {
     Line line;
     bool has_line = fit_line(first, &line);
@@ -212,36 +197,28 @@ static void report_sweep(const cJSON *first, cJSON *lines, FILE *data)
     if (!has_line)
         return;
     add_line(lines, first, &line);
-    write_block(data, first, &line);
+    add_block(data, first, &line);
 }
 
 // Reports the sweeps on one number of ranks. Returns the first result after them.
 static const cJSON *report_ranks(const cJSON *first, cJSON *lines, const char *folder)
 {
-    char *name = format_text("sweep-%d.dat", ranks_of(first));
-    FILE *data = open_file(folder, name);
+    char *path = format_text("%s/sweep-%d.dat", folder, ranks_of(first)), *data = NULL;
     const cJSON *result = first;
     while (result && ranks_of(result) == ranks_of(first)) {
-        report_sweep(result, lines, data);
+        report_sweep(result, lines, &data);
         result = end_of_sweep(result);
     }
-    close_file(data, folder);
-    free(name);
+    file_replace(path, data ? data : "", data ? strlen(data) : 0);
+    free(data);
+    free(path);
     return result;
-}
-
-static void save(cJSON *document, const char *folder)
-{
-    FILE *file = open_file(folder, "sweep.json");
-    char *text = cJSON_Print(document);
-    fprintf(file, "%s\n", text);
-    close_file(file, folder);
-    free(text);
 }
 
 static int report(const char *path, const char *folder)
 {
     cJSON *document = cJSON_CreateObject(), *results = read_results(path);
+    char *to = format_text("%s/sweep.json", folder);
     cJSON_AddItemToObject(document, "results", results);
     cJSON *lines = cJSON_AddArrayToObject(document, "lines");
     printf("\nThe line through each sweep's times, time = latency + bytes / bandwidth:\n\n");
@@ -249,8 +226,9 @@ static int report(const char *path, const char *folder)
     for (const cJSON *result = results->child; result;)
         result = report_ranks(result, lines, folder);
     printf("\n* more workers than processors: they take turns\n");
-    save(document, folder);
+    json_write(document, to);
     cJSON_Delete(document);
+    free(to);
     return EXIT_SUCCESS;
 }
 

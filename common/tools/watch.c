@@ -25,9 +25,10 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/format.h"
-#include "base/hash.h"
 #include "base/memory.h"
+#include "base/process.h"
 
 #define FOLDER   "steps"
 #define QUIET    0.2 // seconds after a save
@@ -42,7 +43,7 @@ typedef struct {
     char *lab;         // "02-six-steps"
     bool passed, untouched;
     struct timespec saved; // as it was seen last
-    uint64_t contents;
+    FileHash contents;
 } Exercise;
 
 static struct {
@@ -75,8 +76,7 @@ static void read_exercises(void)
     FILE *table = popen("common/scripts/labs.sh table", "re");
     char name[64], file[64], lab[128];
     while (table && fscanf(table, "%63s %63s labs/%127s %*[^\n]", name, file, lab) == 3) {
-        w.items = realloc(w.items, (size_t)(w.count + 1) * sizeof *w.items);
-        CHECK(w.items);
+        w.items = enlarge(w.items, (size_t)w.count + 1, sizeof *w.items);
         w.items[w.count++] = (Exercise){.name = format_text("%s", name),
                                         .file = format_text("%s", file),
                                         .lab = format_text("%s", lab)};
@@ -85,21 +85,26 @@ static void read_exercises(void)
         die("there are no exercises here: call this as make watch, in the kit's folder");
 }
 
+// Its number; -1: there is none of that name.
+static int number_of(const char *name)
+{
+    for (int i = 0; i < w.count; i++)
+        if (strcmp(w.items[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
 // Which have passed, as make progress says it: "* ring   TITLE   passed".
 static void read_progress(void)
 {
     FILE *progress = popen("common/scripts/student.sh progress", "re");
     char line[512], name[64];
     while (progress && fgets(line, sizeof line, progress)) {
-        line[strcspn(line, "\n")] = '\0';
-        size_t length = strlen(line);
-        if (sscanf(line + 1, "%63s", name) != 1)
+        int number = sscanf(line + 1, "%63s", name) == 1 ? number_of(name) : -1;
+        if (number < 0 || !strchr("*+ ", *line))
             continue;
-        for (int i = 0; i < w.count; i++)
-            if (strcmp(w.items[i].name, name) == 0 && strchr("*+ ", *line)) {
-                w.items[i].passed = length > 7 && strcmp(line + length - 7, " passed") == 0;
-                w.items[i].untouched = length > 10 && strcmp(line + length - 10, " untouched") == 0;
-            }
+        w.items[number].passed = strstr(line, " passed\n") != NULL;
+        w.items[number].untouched = strstr(line, " untouched\n") != NULL;
     }
     if (progress)
         pclose(progress);
@@ -110,18 +115,20 @@ static char *path_of(const Exercise *exercise)
     return format_text(FOLDER "/%s.c", exercise->file);
 }
 
-// A hash of the file; 0: it can't be read.
-static uint64_t contents_of(const Exercise *exercise)
+static FileHash contents_of(const Exercise *exercise)
 {
     char *path = path_of(exercise);
-    FILE *file = fopen(path, "re");
-    uint64_t hash = FNV_START;
-    for (int byte; file && (byte = getc(file)) != EOF;)
-        hash = hash_bytes(hash, &(char){(char)byte}, 1);
-    if (file)
-        fclose(file);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    FileHash hash = file_hash(file); // of -1, too
+    if (file >= 0)
+        close(file);
     free(path);
-    return file ? hash : 0;
+    return hash;
+}
+
+static bool has_changed(const Exercise *exercise)
+{
+    return strcmp(contents_of(exercise).digits, exercise->contents.digits) != 0;
 }
 
 static char *state_path(void)
@@ -135,30 +142,22 @@ static int following(const char *name, int otherwise)
 {
     char *command = format_text("common/scripts/student.sh following '%s'", name), next[64];
     FILE *answer = popen(command, "re");
-    if (answer && fscanf(answer, "%63s", next) == 1)
-        for (int i = 0; i < w.count; i++)
-            if (strcmp(w.items[i].name, next) == 0)
-                otherwise = i;
+    int number = answer && fscanf(answer, "%63s", next) == 1 ? number_of(next) : -1;
     if (answer)
         pclose(answer);
     free(command);
-    return otherwise;
+    return number >= 0 ? number : otherwise;
 }
 
 // Where it was, unless that has passed; then where make progress begins.
 static void choose_exercise(void)
 {
-    char *path = state_path(), name[64] = "";
-    FILE *file = fopen(path, "re");
-    if (file && fscanf(file, "%63s", name) != 1)
-        *name = '\0';
-    if (file)
-        fclose(file);
+    char *path = state_path(), name[64];
+    file_beginning(path, name, sizeof name);
     free(path);
-    w.current = following("", 0);
-    for (int i = 0; i < w.count; i++)
-        if (strcmp(w.items[i].name, name) == 0 && !w.items[i].passed)
-            w.current = i;
+    name[strcspn(name, "\n")] = '\0';
+    int last = number_of(name);
+    w.current = last >= 0 && !w.items[last].passed ? last : following("", 0);
 }
 
 static void keep_exercise(void)
@@ -298,7 +297,7 @@ static void note_save(int number)
     Exercise *e = &w.items[number];
     if (number == w.current) {
         w.due = seconds_now() + QUIET;
-    } else if (contents_of(e) != e->contents) {
+    } else if (has_changed(e)) {
         e->contents = contents_of(e);
         printf("(" FOLDER "/%s.c was saved, too; this is about %s: n and p go to others)\n",
                e->file, w.items[w.current].name);
@@ -436,7 +435,7 @@ static void watch(int watcher)
             return;
         if (w.due > 0 && seconds_now() > w.due) {
             w.due = 0;
-            if (contents_of(&w.items[w.current]) != w.items[w.current].contents)
+            if (has_changed(&w.items[w.current]))
                 check_now();
         }
         take_end();
