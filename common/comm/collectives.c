@@ -35,32 +35,38 @@ void hvd_shutdown(void)
     world_stop();
 }
 
+// A program may ask these in a loop: the trace gets an event of the first call.
+static int asked(const char *caller, int answer, bool *told)
+{
+    world_need(caller);
+    if (!*told)
+        trace_call_by(caller);
+    *told = true;
+    return answer;
+}
+
 int hvd_rank(void)
 {
-    world_need(__func__);
-    trace_call_once();
-    return world_rank();
+    static bool told;
+    return asked(__func__, world_rank(), &told);
 }
 
 int hvd_size(void)
 {
-    world_need(__func__);
-    trace_call_once();
-    return world_size();
+    static bool told;
+    return asked(__func__, world_size(), &told);
 }
 
 int hvd_local_rank(void)
 {
-    world_need(__func__);
-    trace_call_once();
-    return place.local_rank;
+    static bool told;
+    return asked(__func__, place.local_rank, &told);
 }
 
 int hvd_local_size(void)
 {
-    world_need(__func__);
-    trace_call_once();
-    return place.local_size;
+    static bool told;
+    return asked(__func__, place.local_size, &told);
 }
 
 // ---- What callers can do wrong.
@@ -116,17 +122,15 @@ static void agree_on(const char *caller, Term first, Term second, MPI_Comm comm)
 
 static MPI_Comm job(const char *caller, WorldChannel channel)
 {
-    world_need(caller);
-    trace_call_by(caller);
+    world_called(caller);
     return world_comm(channel);
 }
 
 static MPI_Comm members(const char *caller, HvdGroup group)
 {
-    world_need(caller);
+    world_called(caller);
     if (group.size < 1)
         die("%s: this worker is not in the group", caller);
-    trace_call_by(caller);
     return group.comm;
 }
 

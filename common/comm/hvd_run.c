@@ -202,13 +202,13 @@ char *hvd_run(int np, Function *function, const char *argument)
     const char *words[14] = {"mpirun", "--host", host, "-np", ranks};
     size_t count = 5;
     launch_pass(words, &count, order);
-    char *trace_setting = trace_setting_for_workers();
-    if (trace_setting)
-        launch_pass(words, &count, trace_setting);
+    char *traced = trace_setting_for_workers();
+    if (traced)
+        launch_pass(words, &count, traced);
     launch_ask_fields(words, &count);
     words[count] = program;
     JobEnd end = run_job((char **)words, JOB_HERE);
-    free(trace_setting);
+    free(traced);
     if (end.status != EXIT_SUCCESS || end.sent)
         end_as(&end);
     char *result = read_text(result_file);

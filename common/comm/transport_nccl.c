@@ -96,13 +96,13 @@ static void check_health(void)
 
 // mpi_calls.c watches MPI's functions, but not these. A span ends when the host has queued the
 // call.
-static void trace_begin(const char *function, const char *name, size_t bytes, int root)
+static void begin_call(const char *function, const char *name, size_t bytes, int root)
 {
     span_begin(SPAN_CALL, function, (int64_t)bytes, root);
     trace_collective(function, name, bytes, "", root);
 }
 
-static void trace_end(const char *function, const char *name)
+static void end_call(const char *function, const char *name)
 {
     span_end();
     trace_collective_end(function, name);
@@ -126,14 +126,14 @@ static void average(const Parameters *parameters, size_t offset, size_t count)
         halves = (uint16_t *)halves_for(parameters->length) + offset;
         launch_copy(ELEMENT_BF16, halves, ELEMENT_FLOAT, gradients, count);
     }
-    trace_begin("ncclAllReduce", "gradients", count * (halves ? 2 : 4), -1);
+    begin_call("ncclAllReduce", "gradients", count * (halves ? 2 : 4), -1);
     cuda_stream_wait(nccl.stream, cuda_stream());
     if (halves)
         NCCL(ncclAllReduce(halves, halves, count, BFLOAT16, ncclSum, nccl.comm, nccl.stream));
     else
         NCCL(ncclAllReduce(gradients, gradients, count, ncclFloat32, ncclAvg, nccl.comm,
                            nccl.stream));
-    trace_end("ncclAllReduce", "gradients");
+    end_call("ncclAllReduce", "gradients");
 }
 
 static void finish(const Parameters *parameters)
@@ -147,11 +147,11 @@ static void finish(const Parameters *parameters)
 
 static void broadcast(float *values, size_t count, int root)
 {
-    trace_begin("ncclBroadcast", "variables", count * sizeof *values, root);
+    begin_call("ncclBroadcast", "variables", count * sizeof *values, root);
     cuda_stream_wait(nccl.stream, cuda_stream());
     NCCL(ncclBroadcast(values, values, count, ncclFloat32, root, nccl.comm, nccl.stream));
     cuda_stream_wait(cuda_stream(), nccl.stream);
-    trace_end("ncclBroadcast", "variables");
+    end_call("ncclBroadcast", "variables");
 }
 
 void hvd_nccl_sum(float *values, size_t count)

@@ -12,8 +12,7 @@ static HvdAllreduce own_allreduce;
 
 void hvd_use_allreduce(HvdAllreduce allreduce)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     own_allreduce = allreduce;
 }
 

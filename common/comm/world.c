@@ -13,6 +13,7 @@
 #include "base/layout.h"
 #include "comm/hooks.h"
 #include "observe/activity.h"
+#include "observe/trace.h"
 #include "comm/mpi_errors.h"
 #include "comm/mpi_settings.h"
 #include "comm/stall.h"
@@ -185,6 +186,12 @@ void world_need(const char *caller)
             caller);
     if (!world.started)
         die("%s: call hvd_init() first, at the beginning of main", caller);
+}
+
+void world_called(const char *caller)
+{
+    world_need(caller);
+    trace_call_by(caller);
 }
 
 int world_rank(void)

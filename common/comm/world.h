@@ -21,6 +21,8 @@ void world_before_stop(void (*function)(void));
 // Exits with an error message where world_start has not been called yet, or MPI has been ended;
 // `caller` is the function that needs it.
 void world_need(const char *caller);
+// The same for a function that a program calls: the trace gets an event of the call.
+void world_called(const char *caller);
 
 // Before main (start.c): exits where a limit on the address space leaves too little for MPI's
 // start.

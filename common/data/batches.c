@@ -44,6 +44,8 @@ static char *stages_text(const Pipeline *stage)
 
 static void trace_stages(const Batches *batches)
 {
+    if (!trace_on())
+        return;
     char *stages = stages_text(batches->last);
     trace("pipeline", NUMBER("batches", batches->id), TEXT("stages", stages),
           NUMBER("goes_on", batches->goes_on));
@@ -62,8 +64,7 @@ static Batches *new_batches(Pipeline *last, bool goes_on)
     batches->current = new_element(last->source, prepared(last->form));
     batches->scratch = allocate_scratch(&last->source->format);
     lives_until_exit(batches);
-    if (trace_on())
-        trace_stages(batches);
+    trace_stages(batches);
     return batches;
 }
 
@@ -241,8 +242,14 @@ static int count_changed(const Batches *batches)
 #define HELD(name, held)                                                                           \
     NUMBER(name, atomic_load(&(held).images)), NUMBER(name "_bytes", atomic_load(&(held).bytes))
 
-static void trace_taken(const Batches *batches, int64_t own, double waited)
+// `own` and `since`: this thread's work, and the time, before the batch was taken.
+static void trace_taken(const Batches *batches, int64_t own, double since)
 {
+    if (!trace_on())
+        return;
+    double waited = seconds_now() - since;
+    announce_images(batches);
+    own = own_work() - own;
     const Element *batch = &batches->current;
     Source *source = batches->last->source;
     char *pixels = hashes_text(batch->floats, batch->count,
@@ -288,11 +295,7 @@ Batch batches_next(Batches *batches)
     batches->handed++;
     batches->taken++;
     span_end();
-    if (trace_on()) {
-        double waited = seconds_now() - since;
-        announce_images(batches);
-        trace_taken(batches, own_work() - own, waited);
-    }
+    trace_taken(batches, own, since);
     const Element *batch = &batches->current;
     return (Batch){.images = batch->floats, .labels = batch->labels, .count = batch->count};
 }

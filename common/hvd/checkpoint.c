@@ -35,6 +35,12 @@ void checkpoint_need_ranks(const char *caller)
         world_need(caller);
 }
 
+void checkpoint_called(const char *caller)
+{
+    checkpoint_need_ranks(caller);
+    trace_call_by(caller);
+}
+
 static void check_place(const char *caller, const char *folder, const char *name)
 {
     checkpoint_dir_is_used();
@@ -251,7 +257,7 @@ bool checkpoint_save_as(const char *caller, const Training *training, const char
 
 bool save_checkpoint(const Training *training, const char *folder, const char *name)
 {
-    trace_call();
+    checkpoint_called(__func__);
     return checkpoint_save_as(__func__, training, folder, name, false);
 }
 
@@ -271,8 +277,7 @@ static void trace_written(const Training *training, const char *path)
 
 bool write_checkpoint(const Training *training, const char *path)
 {
-    checkpoint_need_ranks(__func__);
-    trace_call();
+    checkpoint_called(__func__);
     check_training(__func__, training, false);
     if (state_is_in_parts(training->model))
         die("%s: optimizer_in_shards() leaves the optimizer's state in parts, and each worker has its "
@@ -285,7 +290,7 @@ bool write_checkpoint(const Training *training, const char *path)
     int fault = safetensors_write(file, path);
     if (fault)
         say_lost(path, fault);
-    else if (trace_on())
+    else
         trace_written(training, path);
     safetensors_free(file);
     return !fault;
@@ -495,8 +500,7 @@ static void restore(Model *model, Fit *fit, const char *folder, const char *name
 
 void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *name)
 {
-    checkpoint_need_ranks(__func__);
-    trace_call();
+    checkpoint_called(__func__);
     check_model(__func__, model);
     check_place(__func__, folder, name);
     restore(model, fit, folder, name);
@@ -504,8 +508,7 @@ void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *
 
 bool restore_latest(Model *model, Fit *fit, const char *folder)
 {
-    checkpoint_need_ranks(__func__);
-    trace_call();
+    checkpoint_called(__func__);
     check_model(__func__, model);
     check_place(__func__, folder, "");
     char name[64] = "";

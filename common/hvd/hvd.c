@@ -211,15 +211,13 @@ static Optimizer *distribute(const char *caller, Optimizer *optimizer, int passe
 
 Optimizer *hvd_distributed_optimizer(Optimizer *optimizer)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     return distribute(__func__, optimizer, 1);
 }
 
 Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     if (passes < 1)
         die("%s: an update of %d passes; at least 1", __func__, passes);
     Optimizer *distributed = distribute(__func__, optimizer, passes);
@@ -278,8 +276,7 @@ static void broadcast_model(const char *caller, Model *model, int root)
 
 void hvd_broadcast_model(Model *model, int root)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     broadcast_model(__func__, model, root);
 }
 
@@ -295,8 +292,7 @@ static void broadcast_train_begin(Callback *self, Training *training)
 
 Callback *hvd_broadcast_variables(int root)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     Broadcast *b = allocate(1, sizeof *b);
     *b = (Broadcast){
         .callback = {.name = "hvd_broadcast_variables", .train_begin = broadcast_train_begin},
@@ -340,8 +336,7 @@ static void average_epoch_end(Callback *self, Training *training)
 
 Callback *hvd_metric_average(void)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     Callback *callback = allocate(1, sizeof *callback);
     *callback = (Callback){.name = "hvd_metric_average", .epoch_end = average_epoch_end};
     return callback;
@@ -386,8 +381,7 @@ static void warmup_batch_end(Callback *self, Training *training)
 
 Callback *hvd_learning_rate_warmup(float lr, int epochs)
 {
-    world_need(__func__);
-    trace_call();
+    world_called(__func__);
     if (epochs < 1)
         die("%s: %d epochs; at least 1", __func__, epochs);
     if (!(lr >= 0 && lr < INFINITY))

@@ -522,8 +522,7 @@ PsRequest ps_next(PsServer *server)
     PsRequest request;
     while (!find_request(server, &request))
         wait_for_peers(server, 1000);
-    if (trace_on())
-        trace_request(server, &request);
+    trace_request(server, &request);
     return request;
 }
 

@@ -184,6 +184,8 @@ uint64_t model_layout(const Model *m)
 
 static void trace_compile(const Model *m)
 {
+    if (!trace_on())
+        return;
     Fingerprints prints = model_fingerprints(m);
     trace("compile", TEXT("optimizer", m->optimizer->name),
           NUMBER("learning_rate", optimizer_learning_rate(m->optimizer)),
@@ -243,8 +245,7 @@ Model *compile(Model *m, Loss loss, Optimizer *optimizer)
         m->parameters.layout = layout(m);
     m->parameters.description = graph_description(m->graph, m->wd, reads_logits(m));
     span_end();
-    if (trace_on())
-        trace_compile(m);
+    trace_compile(m);
     return m;
 }
 

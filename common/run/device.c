@@ -214,6 +214,8 @@ static hwloc_bitmap_t share_number(int index)
 // With the cores of each of the node's devices.
 static void trace_device(const Device *device, const char *cores)
 {
+    if (!trace_on())
+        return;
     char *shares = format_text("%s", "");
     for (int i = 0; i < share_count(); i++) {
         char *share = list_of(share_number(i));
@@ -236,8 +238,7 @@ static void announce(const Device *device, const char *cores)
     if (file < 0 || dprintf(file, "%s", cores) < 0)
         warn_on_root("make devices will not show this process: %s", strerror(errno));
     free(name);
-    if (trace_on())
-        trace_device(device, cores);
+    trace_device(device, cores);
 }
 
 // Gives the device its cores; for a GPU, the cores of the host's threads.

@@ -74,6 +74,8 @@ static void check_devices(const int *devices, int count)
 
 static void trace_devices(const int *devices, int count)
 {
+    if (!trace_on())
+        return;
     char *text = numbers_text(devices, count);
     trace("mirrored", TEXT("devices", text));
     free(text);
@@ -134,8 +136,7 @@ Mirrored *mirrored(Model *(*create)(void), Loss loss, Optimizer *(*optimizer)(vo
         count = there;
     }
     check_devices(devices, count);
-    if (trace_on())
-        trace_devices(devices, count);
+    trace_devices(devices, count);
     Mirrored *m = allocate(1, sizeof *m);
     *m = (Mirrored){.count = count, .create = create, .optimizer = optimizer, .loss = loss};
     m->members = allocate((size_t)count, sizeof *m->members);
@@ -446,6 +447,8 @@ static Metrics metrics_of_all(void *self)
 
 static void trace_update(const Model *model)
 {
+    if (!trace_on())
+        return;
     Fingerprints prints = model_fingerprints(model);
     trace("update", NUMBER("weights", prints.weights), NUMBER("statistics", prints.statistics),
           NUMBER("arena", model_arena_fingerprint(model)));
@@ -458,8 +461,7 @@ static void train_part(Replica *replica, const Batch *batch)
         compute_gradients(replica->model, &part);
     average_gradients(replica, part.count);
     apply_gradients(replica->model);
-    if (trace_on())
-        trace_update(replica->model);
+    trace_update(replica->model);
 }
 
 static void train_all(void *self, const Batch *batch)
@@ -493,8 +495,10 @@ static void reset_all(void *self)
         model_reset_metrics(model_of(m, i));
 }
 
-static Trainer begin(Mirrored *m)
+static Trainer begin(Mirrored *m, const char *caller)
 {
+    need(m, caller);
+    trace_call_by(caller);
     m->stale = true;
     model_gather_metrics(model_of(m, 0), gather_metrics, m);
     return (Trainer){.model = model_of(m, 0),
@@ -512,9 +516,7 @@ static void end(Mirrored *m)
 
 History fit_mirrored(Mirrored *m, const Fit *fit)
 {
-    need(m, __func__);
-    trace_call();
-    Trainer trainer = begin(m);
+    Trainer trainer = begin(m, __func__);
     History history = fit_with(&trainer, fit);
     end(m);
     return history;
@@ -522,9 +524,7 @@ History fit_mirrored(Mirrored *m, const Fit *fit)
 
 Score evaluate_mirrored(Mirrored *m, Batches *batches, int verbose)
 {
-    need(m, __func__);
-    trace_call();
-    Trainer trainer = begin(m);
+    Trainer trainer = begin(m, __func__);
     Score score = evaluate_with(&trainer, batches, verbose);
     end(m);
     return score;

@@ -302,8 +302,7 @@ void stage_apply(Stage *stage)
     if (!model_has_sum(stage->model))
         die("%s: stage %d has no gradients; stage_backward() comes before", __func__,
             stage->number);
-    if (trace_on())
-        trace("stage_apply", NUMBER("batch", stage->stages->batches),
-              NUMBER("value", model_sum_fingerprint(stage->model)));
+    trace("stage_apply", NUMBER("batch", stage->stages->batches),
+          NUMBER("value", model_sum_fingerprint(stage->model)));
     model_apply_sum(stage->model);
 }

@@ -169,8 +169,7 @@ static void train(Stages *stages, const Batch *batch, int micro_batches, const S
             die("%s: a schedule is not there (NULL)", caller);
     thread_pool_check_outside(caller);
     begin_batch(stages, batch, micro_batches);
-    if (trace_on())
-        stages_trace_begin(stages);
+    stages_trace_begin(stages);
     for (int s = 0; s < stages->count; s++)
         stages->stage[s].schedule = schedules[s];
     double begin = seconds_now();
@@ -179,8 +178,7 @@ static void train(Stages *stages, const Batch *batch, int micro_batches, const S
     stages->seconds += now - begin;
     for (int s = 0; s < stages->count; s++)
         stages->stage[s].waited += now - stages->stage[s].returned;
-    if (trace_on())
-        stages_trace_end(stages);
+    stages_trace_end(stages);
     end_batch(stages);
 }
 

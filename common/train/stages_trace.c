@@ -54,6 +54,8 @@ static bool is_comparable(const Stages *stages)
 
 void stages_trace_begin(const Stages *stages)
 {
+    if (!trace_on())
+        return;
     bool comparable = is_comparable(stages);
     if (comparable)
         compute_sums(stages);
