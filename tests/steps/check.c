@@ -113,10 +113,10 @@ static void add_exercise(Check *check, const char *name)
 
 static void read_exercises(Check *check, const char *list)
 {
+    if (!*list || list[strlen(list) - 1] == ',')
+        usage(check);
     for (char *name; (name = next_part(&list, ",")); free(name))
         add_exercise(check, name);
-    if (check->count == 0)
-        usage(check);
 }
 
 // The value of an option that has one; NULL: it is another option.
