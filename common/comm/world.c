@@ -71,7 +71,7 @@ static bool mpi_has_ended(void)
 
 static void abort_job(int status)
 {
-    if (mpi_has_ended()) // by the program itself
+    if (mpi_has_ended())
         _exit(status);
     MPI_Abort(MPI_COMM_WORLD, status);
 }

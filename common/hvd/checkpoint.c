@@ -35,7 +35,8 @@ void checkpoint_need_ranks(const char *caller)
         world_need(caller);
 }
 
-void checkpoint_called(const char *caller)
+// The same for a function that a program calls: the trace gets an event of the call.
+static void checkpoint_called(const char *caller)
 {
     checkpoint_need_ranks(caller);
     trace_call_by(caller);

@@ -9,8 +9,6 @@
 
 // Exits without hvd_init; without a launcher this process is the whole job, and needs none.
 void checkpoint_need_ranks(const char *caller);
-// The same for a function that a program calls: the trace gets an event of the call.
-void checkpoint_called(const char *caller);
 
 // Between these two calls, which all ranks make, all ranks take the root's bytes.
 void checkpoint_begin_call(const char *caller, const char *name);

@@ -66,7 +66,7 @@ const char *ps_server_name(const PsJob *job, int server);
 typedef struct {
     int socket; // -1: closed
     MessageReader reader;
-    unsigned char *pending;   // bytes to be sent; owned
+    unsigned char *pending;   // bytes to be sent, a part at most; owned
     size_t count, sent, room; // of them
 } PsLink;
 

@@ -440,6 +440,8 @@ static double gradients_fingerprint(const PsServer *server)
 static void trace_request(const PsServer *server, const PsRequest *request)
 {
     static const char *const kinds[] = {"pull", "push", "done", "lost"};
+    if (!trace_on())
+        return;
     if (request->gradients)
         take_gradients(server, request->gradients);
     trace("ps_request", TEXT("kind", kinds[request->kind]), NUMBER("worker", request->worker),

@@ -10,6 +10,8 @@
 #        student.sh ungraded          prints the names of those that were edited since their last check
 #        student.sh following X       prints the name of the exercise that `next` goes to after X; '': the one that `progress` names
 #        student.sh progress          where the student stands, and what is next
+#        student.sh states            the same for programs, a line for each exercise: NAME missing | untouched | carried |
+#                                     edited | passed | failed DIAGNOSIS
 #
 # The make targets of the same names call it, in the repository's folder. X is an exercise's name: a
 # step's number, or a word (labs.sh knows them all). From the environment: BUILD (the build folder),
@@ -288,7 +290,7 @@ check_all()
         echo
     done
     all=$(echo "$exercises" | wc -l)
-    printf '%s' "$rows" | in_columns
+    printf '%s' "$rows" | in_columns || exit 2
     echo "$passed of $all exercises passed"
     [ "$passed" -eq "$all" ]
 }
@@ -481,6 +483,18 @@ path_lines()
     [ "$1" -gt 0 ] && [ "$1" -eq "$2" ] && [ "${4:-0}" -eq "${5:-0}" ] && said 'The core path is done.'
 }
 
+# stands X: its state, where it is edited with its verdict: passed, or failed with the diagnosis.
+stands()
+{
+    state=$(state "$1")
+    [ "$state" != edited ] || case $(verdict "$1") in
+    '') ;;
+    passed) state=passed ;;
+    *) state="failed $(verdict "$1")" ;;
+    esac
+    echo "$state"
+}
+
 progress()
 {
     passed=
@@ -492,24 +506,22 @@ progress()
             current=$(lab "$name")
             rows=$rows$(echo "$labs" | sed -n "s|^$current |${current#labs/}: |p")$line_end
         fi
-        state=$(state "$name")
-        result=
-        [ "$state" = missing ] || result=$(verdict "$name")
-        case $state:$result in
-        missing:*) shown=$(said 'missing') ;;
-        untouched:*) shown=$(said 'untouched') ;;
-        carried:*) shown=$(said 'carried over from %s' "$(label "$(before "$name")")") ;;
-        edited:) shown=$(said 'edited, not checked') ;;
-        edited:passed)
+        standing=$(stands "$name")
+        case $standing in
+        missing) shown=$(said 'missing') ;;
+        untouched) shown=$(said 'untouched') ;;
+        carried) shown=$(said 'carried over from %s' "$(label "$(before "$name")")") ;;
+        edited) shown=$(said 'edited, not checked') ;;
+        passed)
             shown=$(said 'passed')
             passed="$passed $name"
             ;;
-        *) shown=$(said 'failed: %s' "$result") ;;
+        *) shown=$(said 'failed: %s' "${standing#failed }") ;;
         esac
         rows=$rows$(row "$name" "$shown")$line_end
         last=$name
     done
-    printf '%s' "$rows" | in_columns
+    printf '%s' "$rows" | in_columns || exit 2
     next=$(next_up)
     echo
     # shellcheck disable=SC2086 # words
@@ -552,4 +564,5 @@ next) next "${2:-}" ;;
 ungraded) ungraded ;;
 following) if [ -n "$2" ]; then following "$2"; else next_up; fi ;;
 progress) progress ;;
+states) for name in $exercises; do echo "$name $(stands "$name")" || exit 2; done ;;
 esac

@@ -94,20 +94,19 @@ static int number_of(const char *name)
     return -1;
 }
 
-// Which have passed, as make progress says it: "* ring   TITLE   passed".
-static void read_progress(void)
+static void read_states(void)
 {
-    FILE *progress = popen("common/scripts/student.sh progress", "re");
-    char line[512], name[64];
-    while (progress && fgets(line, sizeof line, progress)) {
-        int number = sscanf(line + 1, "%63s", name) == 1 ? number_of(name) : -1;
-        if (number < 0 || !strchr("*+ ", *line))
+    FILE *states = popen("common/scripts/student.sh states", "re");
+    char name[64], state[64];
+    while (states && fscanf(states, "%63s %63s%*[^\n]", name, state) == 2) {
+        int number = number_of(name);
+        if (number < 0)
             continue;
-        w.items[number].passed = strstr(line, " passed\n") != NULL;
-        w.items[number].untouched = strstr(line, " untouched\n") != NULL;
+        w.items[number].passed = strcmp(state, "passed") == 0;
+        w.items[number].untouched = strcmp(state, "untouched") == 0;
     }
-    if (progress)
-        pclose(progress);
+    if (states)
+        pclose(states);
 }
 
 static char *path_of(const Exercise *exercise)
@@ -286,7 +285,7 @@ static void take_end(void)
     if (w.carries)
         w.items[w.current].contents = contents_of(&w.items[w.current]);
     w.carries = false;
-    read_progress();
+    read_states();
     show_foot();
 }
 
@@ -354,7 +353,7 @@ static void go_to(int number)
 // carried on into the next file, which is not checked before it is saved.
 static void go_on(void)
 {
-    read_progress(); // a reset may have ended just now
+    read_states(); // a reset may have ended just now
     int to = w.current + 1;
     if (w.items[w.current].passed)
         to = following(w.items[w.current].name, to);
@@ -480,7 +479,7 @@ int main(void)
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         sigaction(signals[i], &end, NULL);
     read_exercises();
-    read_progress();
+    read_states();
     choose_exercise();
     for (int i = 0; i < w.count; i++)
         w.items[i].contents = contents_of(&w.items[i]);

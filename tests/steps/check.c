@@ -276,7 +276,7 @@ static Process start_compiler(const Check *check, const char *compiler, const ch
     char *copy = new_path(check, check->graded[0], "c");
     Process process = process_end_within(sandbox_compile(compiler, check->file, copy, program),
                                          COMPILE_LIMIT * check->patience);
-    if (!same_bytes(check->file, copy))
+    if (access(check->file, R_OK) != 0 || !same_bytes(check->file, copy))
         die("%s was changed while it was compiled: check it again", check->file);
     if (process.status == 0 && access(program, X_OK) != 0)
         die("%s has made no program, and says nothing", compiler);

@@ -47,7 +47,7 @@ static int read_update(const Run *run, int rank, int at, GridWorker *worker)
 {
     const Events *events = &run->traces.of[rank];
     Exchange *exchange = NULL;
-    BeforeAfter unknown, *layer = &unknown;
+    BeforeAfter unknown = {0}, *layer = &unknown;
     for (int i = at; i < events->count; i++) {
         const cJSON *event = events->items[i];
         if (event_is(event, "images")) { // of the next batch

@@ -12,6 +12,7 @@ static const Diagnosis *const diagnoses[THEORIES] = {
     [OF_JOB] = &d_all_on_one_host_hosts_not_told_apart,
     [ITSELF] = &d_each_alone,
     [OF_LONGER_NAMES] = &d_names_cut,
+    [OF_SHORTER_NAMES] = &d_names_cut,
     [OF_LIKE_NAMES] = &d_names_cut,
     [OTHERS_OF_HOST] = &d_itself_not_counted,
     [UP_TO_ITSELF] = &d_counted_up_to_itself,
@@ -49,6 +50,8 @@ static bool belongs(Theory theory, const Run *run, int rank, int other)
         return other == rank;
     case OF_LONGER_NAMES:
         return name_begins(run, rank, other);
+    case OF_SHORTER_NAMES:
+        return name_begins(run, other, rank);
     case OF_LIKE_NAMES:
         return name_begins(run, rank, other) || name_begins(run, other, rank);
     case OTHERS_OF_HOST:

@@ -12,7 +12,8 @@ typedef enum {
     OF_JOB,
     ITSELF,
     OF_LONGER_NAMES, // node-1 takes those of node-12, too
-    OF_LIKE_NAMES,   // ... and the other way round
+    OF_SHORTER_NAMES,
+    OF_LIKE_NAMES, // ... and the other way round
     OTHERS_OF_HOST,
     UP_TO_ITSELF,
     IN_A_ROW, // from the first of its host on, until a rank of another one

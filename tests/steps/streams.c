@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/format.h"
 #include "base/memory.h"
 
 static void add_batch(Stream *stream, const cJSON *images, const cJSON *taken)
@@ -131,8 +132,7 @@ Fault found_wrong(const Stream *stream, const Diagnosis *diagnosis, const char *
 {
     va_list arguments;
     va_start(arguments, format);
-    Fault fault = {diagnosis, NULL};
-    CHECK(vasprintf(&fault.evidence, format, arguments) >= 0);
+    Fault fault = {diagnosis, format_arguments(format, arguments)};
     va_end(arguments);
     if (*stream->stages)
         text_add(&fault.evidence, "\nits stages: %s", stream->stages);
