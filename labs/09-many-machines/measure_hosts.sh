@@ -222,7 +222,7 @@ overlap_table()
     "$build/compile-step" "$work/cut/solutions/overlap.c" "$work/overlap" >&2
     printf '| | images/s |\n| --- | --- |\n'
     row "all sums after the backward pass" --map-by node -np 2 "$work/started-too-late"
-    row "each sum waited for at once" --map-by node -np 2 "$work/waits-at-once--allreduce"
+    row "a wait for each sum directly after its start" --map-by node -np 2 "$work/waits-at-once--allreduce"
     row "yours" --map-by node -np 2 "$work/overlap"
 }
 
