@@ -253,7 +253,7 @@ mark()
 # Rows in columns, and other lines as they are. A Chinese character has three bytes, and is as wide as two others.
 in_columns()
 {
-    titles=$("$scripts/labs.sh" titles | translated) LC_ALL=C awk -F '\t' '
+    aligned=$(titles=$("$scripts/labs.sh" titles | translated) LC_ALL=C awk -F '\t' '
         function width(text) { return length(text) - gsub(/[\300-\357]/, "&", text) }
         function padded(text, to) { return sprintf("%s%*s", text, to - width(text), "") }
         BEGIN {
@@ -274,7 +274,8 @@ in_columns()
         END {
             for (i = 1; i <= NR; i++)
                 print (i in name ? padded(name[i], first) "  " padded(title[substr(name[i], 3)], second) "  " words[i] : line[i])
-        }' || exit 2
+        }')
+    echo "$aligned"
 }
 
 check_all()
