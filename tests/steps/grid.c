@@ -112,18 +112,18 @@ bool grid_next(GridUpdate *update)
 {
     if (!update->one || update->rows < 1)
         return false;
+    bool complete = true; // else what there was of it is read all the same
     for (int r = 0; r < update->run->ranks; r++) {
         update->of[r] = (GridWorker){0};
         update->at[r] = read_update(update->run, r, update->at[r], &update->of[r]);
-        if (update->at[r] < 0)
-            return false;
+        complete = complete && update->at[r] >= 0;
         BeforeAfter *numbers = update->of[r].numbers;
         numbers[UNIT_PARTS].after = parts_of_units(update->run, r, update->one);
         numbers[IMAGE_PARTS].after = run_flag(update->run, "--batch-size ") / update->of[r].images;
     }
-    if (++update->number == 1)
+    if (complete && ++update->number == 1)
         find_grid(update);
-    return true;
+    return complete;
 }
 
 Row grid_row(const GridUpdate *update, GridNumber number)
