@@ -125,7 +125,7 @@ static void take_back(const Sweep *sweep, size_t count)
 
 // ---- Ranks that keep step.
 
-// A file for the results, beside the screen; "": none.
+// A file for the results, which are printed, too; "": none.
 static const char *results_file(void)
 {
     const char *path = setting_text(HVD_SWEEP);
