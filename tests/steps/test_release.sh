@@ -57,7 +57,7 @@ if command -v po4a-translate >/dev/null; then
     grep -q '^画三个' "$folder/translated/labs/03-allreduce/hints/ring.md" || fail "the hints are not translated"
     grep -q '^缺少 hvd_init()' "$folder/translated/tests/steps/diagnoses/judge_step_01.txt" || fail "the diagnoses are not translated"
     make -s -C "$folder/translated" progress >"$folder/out"
-    grep -q '^\* ring  绕环的全归约  *未改动' "$folder/out" && grep -q '^下一步：编辑 steps/step_01.c' "$folder/out" ||
+    grep -q '^\* ring  绕环的全归约  *未修改' "$folder/out" && grep -q '^下一步：编辑 steps/step_01.c' "$folder/out" ||
         fail "make progress is not translated: $(cat "$folder/out")"
 fi
 
