@@ -229,6 +229,30 @@ static int bytes_of_all(const int counts[], const MPI_Datatype types[], int leng
     return (int)bytes;
 }
 
+// This rank in the group that it sends to; -1: it is not in it.
+static int rank_among_receivers(MPI_Comm comm)
+{
+    int rank = -1, two_groups = 0;
+    if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &two_groups) != MPI_SUCCESS)
+        return -1;
+    if (!two_groups)
+        PMPI_Comm_rank(comm, &rank);
+    return rank;
+}
+
+// What this rank brings to the others, in an all-to-all.
+static int to_others(const int counts[], MPI_Comm comm)
+{
+    int rank = rank_among_receivers(comm);
+    return all_of(counts, comm) - (counts && rank >= 0 ? counts[rank] : 0);
+}
+
+static int bytes_to_others(const int counts[], const MPI_Datatype types[], MPI_Comm comm)
+{
+    int rank = rank_among_receivers(comm), all = bytes_of_all(counts, types, group_size(comm));
+    return all - (counts && types && rank >= 0 ? bytes_of_all(&counts[rank], &types[rank], 1) : 0);
+}
+
 // The ranks that this one sends to in a neighbourhood collective (MPI 3.1, chapter 7.6).
 static int neighbours(MPI_Comm comm)
 {
@@ -302,7 +326,7 @@ WATCH_BOTH(Scan, Iscan, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm),
 WATCH_BOTH(Exscan, Iexscan, (REDUCES, MPI_Comm comm), (from, to, n, type, op, comm), comm, n, type, op, -1)
 
 // Of an all-gather and an all-to-all the event has what comes from each rank; of the forms with a count for each rank,
-// what this rank brings to an all-gather, and all that it brings to an all-to-all.
+// what this rank brings to an all-gather, and what it brings to the others in an all-to-all.
 #define SENDS_ALIKE const void *from, int n, MPI_Datatype type
 #define SENDS_EACH  const void *from, const int counts[], const int offsets[], MPI_Datatype type
 #define GETS_ALIKE  void *to, int m, MPI_Datatype to_type
@@ -327,11 +351,12 @@ WATCH_BOTH(Scatterv, Iscatterv, (SENDS_EACH, GETS_ALIKE, int root, MPI_Comm comm
       comm, own_of(to, m, counts, comm), to == MPI_IN_PLACE ? type : to_type, MPI_OP_NULL, root)
 WATCH_BOTH(Alltoall, Ialltoall, (SENDS_ALIKE, GETS_ALIKE, MPI_Comm comm), (ALIKE_ALIKE, comm), comm, m, to_type, MPI_OP_NULL, -1)
 WATCH_BOTH(Alltoallv, Ialltoallv, (SENDS_EACH, GETS_EACH, MPI_Comm comm), (EACH_EACH, comm),
-      comm, all_of(from == MPI_IN_PLACE ? to_counts : counts, comm), from == MPI_IN_PLACE ? to_type : type, MPI_OP_NULL, -1)
+      comm, to_others(from == MPI_IN_PLACE ? to_counts : counts, comm), from == MPI_IN_PLACE ? to_type : type,
+      MPI_OP_NULL, -1)
 #define WIDTH int
 WATCH_BOTH(Alltoallw, Ialltoallw, (EACH_TYPED, MPI_Comm comm), (TYPED_TYPED, comm),
-      comm, bytes_of_all(from == MPI_IN_PLACE ? to_counts : counts, from == MPI_IN_PLACE ? to_types : types,
-                         group_size(comm)), MPI_BYTE, MPI_OP_NULL, -1)
+      comm, bytes_to_others(from == MPI_IN_PLACE ? to_counts : counts, from == MPI_IN_PLACE ? to_types : types, comm),
+      MPI_BYTE, MPI_OP_NULL, -1)
 #undef WIDTH
 #define WIDTH MPI_Aint
 WATCH_BOTH(Neighbor_alltoallw, Ineighbor_alltoallw, (EACH_TYPED, MPI_Comm comm), (TYPED_TYPED, comm),

@@ -4,6 +4,7 @@
 #include "sharded_weights.h"
 #include "diagnoses/judge_gathered_early.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
@@ -31,6 +32,8 @@ typedef struct {
     const char *direction;
     double needed;    // bytes of the next one's weights that others keep
     double under_way; // bytes that travel
+    double own;       // of the piece's own weights that others keep
+    double there;     // and of those that have arrived, at most
     // Bytes that have arrived since the computing before: seen by MPI_Test; by any other call.
     double tested, complete;
     const Transfer *late; // that should be complete; NULL: none
@@ -42,6 +45,7 @@ typedef struct {
     bool ready, ended; // in the function for gradients
     int pieces;
     double length[MAX_PIECES];
+    double unused; // bytes that have arrived in the training, beyond those of the passes
     Transfer open[MAX_OPEN], begun; // begun: by the call that has not returned
     int open_count;
 } GatherReader;
@@ -60,7 +64,9 @@ static void take_transfer(GatherReader *reader, Point *point, const cJSON *event
         reader->begun = (Transfer){.piece = -1, .function = NULL};
         if (moves_weights(reader, event)) {
             reader->begun.function = event_text(event, "function");
-            reader->begun.bytes = bytes_received(point->run, event, point->rank);
+            // Of a sum the rank needs the values once, whatever an all-reduce moves.
+            reader->begun.bytes =
+                bytes_received(point->run, event, point->rank) / (is_allreduce(event) ? 2 : 1);
         }
     } else if (event_is(event, "collective_end") || event_is(event, "message_end")) {
         reader->begun.request = event_int(event, "request");
@@ -91,21 +97,30 @@ static void look_at_open(GatherReader *reader, Point *point)
         point->under_way += transfer->bytes;
         bool late = point->moment != PASS || (transfer->piece >= 0 && transfer->bytes > 0 &&
                                               transfer->piece != point->piece);
-        if (late && !point->late)
+        if (late && (!point->late || point->late->bytes == 0)) // sends alone: if nothing else
             point->late = transfer;
         transfer->piece = transfer->piece < 0 ? point->piece : transfer->piece;
     }
 }
 
-static void begin_pass(const GatherReader *reader, Point *point, const cJSON *event)
+static double others_part(const GatherReader *reader, const Point *point, int piece)
 {
     const int ranks = point->run->ranks;
+    return piece < 0 || piece >= MAX_PIECES
+               ? 0
+               : reader->length[piece] * (double)sizeof(float) * (ranks - 1) / ranks;
+}
+
+static void begin_pass(GatherReader *reader, Point *point, const cJSON *event)
+{
     point->direction = event_text(event, "pass");
     point->piece = event_int(event, "piece");
     int next = point->piece + (event_has(event, "pass", "forward") ? -1 : 1);
     point->next = next < reader->pieces && next < MAX_PIECES ? next : -1;
-    point->needed =
-        point->next < 0 ? 0 : reader->length[next] * (double)sizeof(float) * (ranks - 1) / ranks;
+    point->needed = others_part(reader, point, point->next);
+    point->own = others_part(reader, point, point->piece);
+    if (point->number == 0) // before, all had the first weights
+        reader->unused = -point->complete - point->tested;
     point->number++;
 }
 
@@ -129,6 +144,9 @@ static bool next_point(const Events *events, GatherReader *reader, Point *point)
         if (!event_is(event, "pass_weights") && !event_is(event, "gradient"))
             continue;
         point->moment = event_is(event, "gradient") ? UPDATE : PASS;
+        reader->unused += point->complete + point->tested;
+        point->there = fmin(reader->unused, point->own);
+        reader->unused -= point->there;
         look_at_open(reader, point);
         reader->at++;
         return true;
@@ -180,9 +198,10 @@ static Fault fault_in(const Point *point, Fault fault)
 
 static Fault late_fault(const Point *point)
 {
-    Fault fault =
-        fault_with(point->moment == UPDATE ? &d_under_way_in_the_update : &d_request_not_awaited,
-                   "a transfer goes on that %s has begun", point->late->function);
+    Fault fault = fault_with(point->moment != UPDATE  ? &d_request_not_awaited
+                             : point->late->bytes > 0 ? &d_under_way_in_the_update
+                                                      : &d_under_way_in_the_update_a_send,
+                             "a transfer goes on that %s has begun", point->late->function);
     if (point->moment == PASS)
         text_add(&fault.evidence, " before piece %d was computed", point->late->piece);
     return fault_in(point, fault);
@@ -196,6 +215,11 @@ static Fault travel_fault(const void *item)
         return late_fault(point);
     if (point->moment != PASS || point->next < 0 || point->under_way <= 1.6 * point->needed)
         return NO_FAULT;
+    if (point->there < point->own / 2)
+        return fault_in(point, fault_with(&d_request_not_awaited_its_own,
+                                          "%.0f bytes travel\nthe others' parts of this piece: "
+                                          "%.0f bytes, of which %.0f have arrived",
+                                          point->under_way, point->own, point->there));
     return fault_in(point,
                     fault_with(&d_too_far_ahead,
                                "%.0f bytes travel\nthe others' parts of piece %d: %.0f bytes",
@@ -226,16 +250,46 @@ static void count_pass(Direction *of, const Point *point)
 }
 
 // A program may learn in the first steps which layer comes next.
-static void count_passes(const Run *run, Direction of[2])
+static void count_passes(const Run *run, int rank, Direction of[2])
 {
-    for (int r = 0; r < run->ranks && run->ranks > 1; r++) {
-        GatherReader *reader = new_reader(run);
-        Point point = {.run = run, .rank = r, .update = 1};
-        while (next_point(&run->traces.of[r], reader, &point))
-            if (point.moment == PASS && point.update >= KNOWN_ORDER)
-                count_pass(&of[strcmp(point.direction, "backward") == 0], &point);
-        free(reader);
+    GatherReader *reader = new_reader(run);
+    Point point = {.run = run, .rank = rank, .update = 1};
+    while (next_point(&run->traces.of[rank], reader, &point))
+        if (point.moment == PASS && point.update >= KNOWN_ORDER)
+            count_pass(&of[strcmp(point.direction, "backward") == 0], &point);
+    free(reader);
+}
+
+// The ranks that gather early in all passes, and those that do in none.
+typedef struct {
+    RankSet all, none;
+} EarlyRanks;
+
+static EarlyRanks early_ranks(const Run *run)
+{
+    EarlyRanks ranks = {0};
+    for (int r = 0; r < run->ranks; r++) {
+        Direction of[2] = {0};
+        count_passes(run, r, of);
+        int early = of[0].early + of[1].early, passes = of[0].passes + of[1].passes;
+        ranks.all |= early == passes ? 1u << r : 0;
+        ranks.none |= early == 0 ? 1u << r : 0;
     }
+    return ranks;
+}
+
+// The first call of MPI by which values may travel that the check does not see, or NULL.
+static const char *unseen_transfer(const Run *run, int rank)
+{
+    static const char *const words[] = {"get", "Get", "put", "Put", "ccumulate", "MPI_Start"};
+    const Events *events = &run->traces.of[rank];
+    EACH (at, events, "call") {
+        const char *function = event_text(events->items[at], "function");
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            if (strncmp(function, "MPI_", 4) == 0 && strstr(function, words[i]))
+                return function;
+    }
+    return NULL;
 }
 
 // Where nothing travels meanwhile: the last layer of a pass shows whether something came early.
@@ -255,21 +309,40 @@ static const Diagnosis *not_early(const Direction *forward, const Direction *bac
     return &d_some_layers_late;
 }
 
+static Fault not_early_fault(const Direction of[2], const Point *p)
+{
+    const char *unseen = unseen_transfer(p->run, p->rank);
+    EarlyRanks ranks = early_ranks(p->run);
+    bool differ = ranks.all && ranks.none && (ranks.all | ranks.none) == all_ranks(p->run->ranks);
+    Fault fault =
+        fault_with(unseen   ? &d_not_seen
+                   : differ ? &d_some_layers_late_some_ranks
+                            : not_early(&of[0], &of[1]),
+                   "%.0f bytes travel\nthe others' parts of the next piece: %.0f bytes\npasses in "
+                   "which they travel: forward %d of %d, backward %d of %d",
+                   p->under_way, p->needed, of[0].early, of[0].passes, of[1].early, of[1].passes);
+    if (unseen) {
+        free(fault.evidence);
+        fault.evidence = format_text("by messages and collective calls %.0f bytes travel\nthe rank "
+                                     "calls %s, too, and the check does not see what travels by it",
+                                     p->under_way, unseen);
+    } else if (differ) {
+        text_add(&fault.evidence, "\nin all passes of this run: %s", rank_names(ranks.all).text);
+        text_add(&fault.evidence, "\nin none: %s", rank_names(ranks.none).text);
+    }
+    return fault_in(p, fault);
+}
+
 static void judge_early(const Runs *runs, Report *report)
 {
     Direction of[2] = {{.nothing_in_time = true}, {.nothing_in_time = true}};
     for (const Run *run = runs->items; run < runs_end(runs); run++)
-        count_passes(run, of);
+        for (int r = 0; r < run->ranks && run->ranks > 1; r++)
+            count_passes(run, r, of);
     for (int i = 0; i < 2; i++) {
         const Direction *d = &of[i];
         if (d->early < d->passes) {
-            const Point *p = &d->missing;
-            Fault fault = fault_with(
-                not_early(&of[0], &of[1]),
-                "%.0f bytes travel\nthe others' parts of the next piece: %.0f bytes\npasses in "
-                "which they travel: forward %d of %d, backward %d of %d",
-                p->under_way, p->needed, of[0].early, of[0].passes, of[1].early, of[1].passes);
-            report_fault(report, runs, p->run, EARLY, fault_in(p, fault));
+            report_fault(report, runs, d->missing.run, EARLY, not_early_fault(of, &d->missing));
             return;
         }
         // The machine alone is not as fast as that each time.

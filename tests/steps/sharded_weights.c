@@ -273,11 +273,12 @@ typedef struct {
 double bytes_received(const Run *run, const cJSON *event, int rank)
 {
     if (event_is(event, "message_begin"))
-        return fmax(event_number(event, "room"), 0);
+        return event_int(event, "from") == rank ? 0 : fmax(event_number(event, "room"), 0);
     double bytes = event_number(event, "bytes");
     const char *function = event_text(event, "function");
     bool is_root = event_int(event, "root") == rank;
-    if (strstr(function, "llgather"))
+    if (strstr(function, "llgather") || strcmp(function, "MPI_Alltoall") == 0 ||
+        strcmp(function, "MPI_Ialltoall") == 0)
         return bytes * (run->ranks - 1);
     if (is_allreduce(event))
         return 2 * bytes * (run->ranks - 1) / run->ranks;

@@ -117,7 +117,7 @@ begun()
     [[ $count -eq $3 ]] || fail "$1: $count calls instead of $3 with $2: $(grep "_begin.*$1\"" "$trace")"
 }
 begun MPI_Reduce_scatter '"bytes":24' 1
-begun MPI_Alltoallv '"bytes":24' 1
+begun MPI_Alltoallv '"bytes":12' 1 # what goes to the other rank
 begun MPI_Allgatherv '"bytes":12' 1
 begun MPI_Iallgather '"bytes":12' 1
 begun MPI_Iallgatherv '"bytes":12' 1
