@@ -94,6 +94,8 @@ static const Diagnosis *mistake_of_any(const Traces *traces)
         return &d_hung_busy;
     if (ranks_waiting_for_messages(traces))
         return &d_hung_messages;
+    if (first_unlike_calls(traces, NULL))
+        return &d_hung_unlike_calls;
     const char *common = call_of_all(traces);
     if (common && strcmp(common, "MPI_Allgather") == 0)
         return &d_hung_counts_of_an_all_gather;
@@ -397,6 +399,8 @@ static const Diagnosis *wrong_end(const Run *run, FailedRank failed)
         return &d_crashed_without_bound;
     if (strstr(failed.how, "Aborted"))
         return &d_crashed_aborted;
+    if (output_says(&run->output, "error 15 was found"))
+        return &d_crashed_truncated;
     if ((run->killed ? failed.status : run->status) == 2) // the library's line
         return &d_crashed_refused;
     if (!strstr(failed.how, "signal") && run->status < 128)

@@ -72,6 +72,43 @@ static bool lacks_callers(const Traces *traces, int rank, const cJSON *call)
     return false;
 }
 
+// The rank's next call after `at` that is like this one, or -1.
+static int next_alike(const Events *events, const cJSON *call, int at)
+{
+    do
+        at = event_find(events, "collective_begin", at + 1);
+    while (at >= 0 && !is_alike(call, events->items[at]));
+    return at;
+}
+
+static bool unlike_calls_of(const Traces *traces, int rank, const cJSON *call, UnlikeCalls *calls)
+{
+    int number = 0, first = -1, other = -1;
+    while ((first = next_alike(&traces->of[0], call, first)) >= 0 &&
+           (other = next_alike(&traces->of[rank], call, other)) >= 0) {
+        const cJSON *a = traces->of[0].items[first], *b = traces->of[rank].items[other];
+        number++;
+        if (strcmp(event_text(a, "function"), event_text(b, "function")) == 0 &&
+            event_int(a, "root") == event_int(b, "root"))
+            continue;
+        if (calls)
+            *calls = (UnlikeCalls){a, b, number, rank};
+        return true;
+    }
+    return false;
+}
+
+bool first_unlike_calls(const Traces *traces, UnlikeCalls *calls)
+{
+    for (int r = 1; r < traces->ranks; r++) {
+        const cJSON *last = event_last(&traces->of[r], "collective_begin");
+        if (last && strncmp(event_text(last, "name"), "MPI", 3) == 0 &&
+            unlike_calls_of(traces, r, last, calls))
+            return true;
+    }
+    return false;
+}
+
 // ---- Messages.
 
 // What a message_begin sends (field "to") or receives ("from"): whom to, and with which tag.
@@ -181,9 +218,11 @@ bool is_blocked(const Traces *traces, int rank)
 bool is_deadlock(const Traces *traces)
 {
     int blocked = 0;
+    bool unlike = first_unlike_calls(traces, NULL);
     for (int r = 0; r < traces->ranks; r++) {
-        bool ended = event_find(&traces->of[r], "end", 0) >= 0 && !pending_call(&traces->of[r]);
-        if (is_blocked(traces, r))
+        bool waits = pending_call(&traces->of[r]);
+        bool ended = event_find(&traces->of[r], "end", 0) >= 0 && !waits;
+        if (is_blocked(traces, r) || (unlike && waits))
             blocked++;
         else if (!ended)
             return false;

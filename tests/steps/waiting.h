@@ -24,8 +24,16 @@ const cJSON *awaited_call(const Traces *traces, int rank);
 // True where the rank waits for what no other rank has begun.
 bool is_blocked(const Traces *traces, int rank);
 
-// True where every rank that has not ended is blocked: then none will ever go on, however long one
-// waits.
+// The first collective call on a communicator of the program's own of which a rank has made another one,
+// another function or root. `calls`, unless NULL, has both; the first one is rank 0's.
+typedef struct {
+    const cJSON *first, *other;
+    int number, rank; // of the call on its communicator, from 1; of the other
+} UnlikeCalls;
+bool first_unlike_calls(const Traces *traces, UnlikeCalls *calls);
+
+// True where every rank that has not ended is blocked, or waits where the ranks have made different
+// collective calls: then none will ever go on, however long one waits.
 bool is_deadlock(const Traces *traces);
 
 // The rank that a blocked one waits for, by a message; -1: none, or any.

@@ -212,6 +212,26 @@ static void add_plans(const Traces *traces, const char *field, char **text)
     }
 }
 
+// "rank 1 calls MPI_Ibcast with root 1"
+static void add_call(char **text, int rank, const cJSON *call)
+{
+    text_add(text, "rank %d calls %s", rank, event_text(call, "function"));
+    if (event_int(call, "root") >= 0)
+        text_add(text, " with root %d", event_int(call, "root"));
+}
+
+// "collective call 1 on MPI_COMM_WORLD: rank 0 calls MPI_Bcast with root 0, rank 1 calls MPI_Barrier"
+static void add_unlike_calls(const Traces *traces, char **text)
+{
+    UnlikeCalls calls;
+    if (!first_unlike_calls(traces, &calls))
+        return;
+    text_add(text, "\ncollective call %d on %s: ", calls.number, event_text(calls.first, "name"));
+    add_call(text, 0, calls.first);
+    text_add(text, ", ");
+    add_call(text, calls.rank, calls.other);
+}
+
 char *whereabouts(const Traces *traces)
 {
     char *of[MAX_RANKS], *text = NULL;
@@ -235,6 +255,7 @@ char *whereabouts(const Traces *traces)
         free(of[r]);
     add_plans(traces, "steps", &text);
     add_plans(traces, "epochs", &text);
+    add_unlike_calls(traces, &text);
     char *circle = circle_words(traces);
     if (circle)
         text_add(&text, "\n%s", circle);
