@@ -271,7 +271,7 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
 // them.
 static void begin_call(const Collective *call, bool of_job)
 {
-    bool counted = call->terms[0].after && strcmp(call->terms[0].after, " values") == 0;
+    bool counted = call->terms[0].unit == UNIT_VALUES;
     span_begin_call(&(SpanCall){.name = call->name,
                                 .number = of_job ? meeting_of_job()->number + 1 : 0,
                                 .count = counted ? call->terms[0].number : NO_VALUES,

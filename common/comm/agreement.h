@@ -27,6 +27,7 @@ typedef struct {
     const char *after;  // " values", whose s one value loses; NULL: nothing
     const char *advice; // ends the line; NULL: none
     uint64_t hash;      // of the text, or a number in its place; 0: to be computed
+    enum { NO_UNIT, UNIT_VALUES } unit; // UNIT_VALUES: `number` is the call's count of values
 } Term;
 
 enum { MAX_TERMS = 10 };
@@ -43,7 +44,7 @@ typedef struct {
     const char *name;    // "hvd_allreduce"; calls of one name have the same terms, values apart
     const char *channel; // the name of the communicator on which the values will move, for traces
     const char *object;  // where ranks make different calls: "rank 0 is in ..."; NULL: the name
-    Term terms[MAX_TERMS];
+    Term terms[MAX_TERMS + 1]; // room for the end of the list
     Sum sum;
 } Collective;
 
@@ -64,6 +65,13 @@ static inline Term number_term(const char *verb, const char *before, int64_t num
                                const char *after)
 {
     return (Term){.verb = verb, .before = before, .number = number, .after = after};
+}
+
+static inline Term count_term(size_t count)
+{
+    Term term = number_term("give", "", (int64_t)count, " values");
+    term.unit = UNIT_VALUES;
+    return term;
 }
 
 // Begins a call among the ranks of a communicator, hvd's or a group's: returns when all of them

@@ -86,11 +86,6 @@ static void check_op(const char *caller, HvdOp op)
 
 // ---- What the ranks agree on.
 
-static Term count_term(size_t count)
-{
-    return number_term("give", "", (int64_t)count, " values");
-}
-
 static const char *const op_names[] = {"HVD_AVERAGE", "HVD_SUM", "HVD_MIN", "HVD_MAX"};
 
 static Term op_term(HvdOp op)
@@ -374,7 +369,7 @@ static void add_zeros(const Sum *sum)
 
 int hvd_join(void)
 {
-    job(__func__, WORLD_VALUES);
+    world_called(__func__);
     int last = 0;
     Sum sum;
     while (world_size() > 1 && agree_as_joined(&sum, &last)) {
@@ -456,7 +451,7 @@ void hvd_group_free(HvdGroup *group)
         die("%s: there is no group (NULL)", __func__);
     // The world's communicator is never freed here; after hvd_shutdown no other exists.
     bool own = group->size > 0 && world_started() && group->comm != world_comm(WORLD_VALUES);
-    if (own && group->comm != MPI_COMM_NULL)
+    if (own)
         MPI_Comm_free(&group->comm);
     *group = (HvdGroup){.comm = MPI_COMM_NULL, .rank = -1};
 }

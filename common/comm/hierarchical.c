@@ -226,7 +226,7 @@ static void add_up_within(const Levels *levels, RingBlock *block)
     int *counts = allocate((size_t)levels->size, sizeof *counts);
     for (int r = 0; r < levels->size; r++)
         counts[r] = (int)share_of_rank(levels, block, r).count;
-    begin_phase("all-reduce within the host", block);
+    begin_phase("reduce-scatter within the host", block);
     PMPI_Reduce_scatter(block->values, block->share, counts, block->reduction.type,
                         block->reduction.op, levels->within);
     span_end();

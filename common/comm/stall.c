@@ -240,7 +240,7 @@ static void make_room(void)
 void stall_prepare(int rank, int size)
 {
     static bool prepared;
-    if (stall_job.running)
+    if (prepared)
         return;
     stall_job.limit = setting_seconds(HVD_STALL_SECONDS);
     stall_job.shutdown = setting_seconds(HVD_STALL_SHUTDOWN_SECONDS);
@@ -249,6 +249,7 @@ void stall_prepare(int rank, int size)
             stall_job.limit, MIN_LIMIT);
     if (size == 1 || rank >= size || size > MAX_RANKS)
         return;
+    prepared = true;
     stall_job.rank = rank;
     stall_job.size = size;
     stall_job.tick = stall_job.limit > 0 && stall_job.limit / 8 < TICK ? stall_job.limit / 8 : TICK;
@@ -257,8 +258,7 @@ void stall_prepare(int rank, int size)
     remember_launcher(rank == ROOT);
     stall_job.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     make_room();
-    if (!prepared)
-        prepared = pthread_atfork(NULL, NULL, forget_in_child) == 0;
+    pthread_atfork(NULL, NULL, forget_in_child);
     stall_job.running = stall_job.wake >= 0 && start_thread();
     if (stall_job.running)
         catch_signals(stall_job.wake);

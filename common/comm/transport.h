@@ -17,7 +17,6 @@
 
 #include <mpi.h>
 #include "backend/parameters.h"
-#include "comm/agreement.h"
 #include "comm/comm.h"
 
 typedef struct {

@@ -3,6 +3,7 @@
 #ifndef HVDLAB_TRANSPORT_CHOICE_H
 #define HVDLAB_TRANSPORT_CHOICE_H
 
+#include "comm/agreement.h"
 #include "comm/transport.h"
 
 // Before a model's values are exchanged for the first time: exits with an error message where not

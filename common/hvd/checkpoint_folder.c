@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/layout.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "base/files.h"

@@ -12,7 +12,6 @@
 #include "hvd/accumulate.h"
 #include "comm/transport_choice.h"
 #include "backend/constants.h"
-#include "nn/weights.h"
 #include "observe/span.h"
 #include "observe/trace.h"
 #include "base/error.h"
@@ -240,11 +239,11 @@ static void broadcast_model(const char *caller, Model *model, int root)
     if ((world_size() == 1 && root == 0) || parameters->length == 0)
         return;
     MPI_Comm comm = world_comm(WORLD_VARIABLES);
-    const Optimizer *rule = optimizer_innermost(model_optimizer(model));
+    Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     agree(&(Collective){.name = caller,
                         .channel = "variables",
-                        .terms = {hvd_root_term(root), text_term("use", "", rule->name, NULL),
-                                  number_term("keep", "", rule->slot_count,
+                        .terms = {hvd_root_term(root), text_term("use", "", optimizer->name, NULL),
+                                  number_term("keep", "", optimizer->slot_count,
                                               " values of state for each weight")}},
           comm);
     hvd_check_root(caller, root, comm);
@@ -256,7 +255,6 @@ static void broadcast_model(const char *caller, Model *model, int root)
     if (length > 0)
         transport->broadcast(statistics, length, root);
 
-    Optimizer *optimizer = optimizer_innermost(model_optimizer(model));
     int64_t counts[] = {optimizer->iterations, model_passes(model),
                         !optimizer_is_in_parts(optimizer)}; // else each has its parts
     MPI_Bcast(counts, 3, MPI_INT64_T, root, comm);

@@ -18,10 +18,10 @@
 // it wraps. It owns that optimizer, and passes everything but the gradients through to it. To be
 // passed to compile().
 //
-// The gradients travel in pieces: as soon as HVD_FUSION_THRESHOLD bytes (16 MiB) of them are
-// complete, and what is left at the end of the backward pass; so the plan is the same in every
-// step. Between machines, and from GPUs, a piece travels during the backward pass. Within one
-// machine it travels after the pass, in which all cores compute.
+// The gradients travel in pieces of at least HVD_FUSION_THRESHOLD bytes (16 MiB), the rest at the
+// end of the backward pass: the same pieces in every step. Between machines, and from GPUs, the
+// pass continues meanwhile. On the CPUs of one machine a blocking MPI_Allreduce averages each full
+// piece during the pass.
 //
 // Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
 // HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends

@@ -10,7 +10,6 @@
 #include "hvd/rank_table.h"
 #include "base/clock.h"
 #include "base/launcher.h"
-#include "base/layout.h"
 #include "base/memory.h"
 #include "run/args.h"
 #include "run/device.h"

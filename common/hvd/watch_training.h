@@ -1,9 +1,7 @@
-// Inside hvd: calls that inform watch_training.c.
+// Inside hvd: compares the ranks of a training.
 
 #ifndef HVDLAB_WATCH_TRAINING_H
 #define HVDLAB_WATCH_TRAINING_H
-
-#include "nn/model.h"
 
 // Before main (start.c): every training is compared among its workers.
 void training_watch(void);

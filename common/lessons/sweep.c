@@ -140,8 +140,7 @@ static void meet(const Sweep *sweep, size_t size, double *numbers, int count)
         &(Collective){
             .name = "sweep_allreduce",
             .channel = "trials",
-            .terms = {number_term("give", "", (int64_t)size, " values"),
-                      text_term("sweep", "", sweep->name, NULL),
+            .terms = {count_term(size), text_term("sweep", "", sweep->name, NULL),
                       number_term("want", "at most ", (int64_t)sweep->largest, " values"),
                       text_term("call", "",
                                 sweep->allreduce ? "a function of the program's" : "MPI_Allreduce",

@@ -169,7 +169,7 @@ awk '/"event":"gradient"/ { after += pieces > 0 }
     /"collective_begin".*"two_levels","name":"gradients"/ { pieces++ }
     /"event":"apply"/ { if (pieces && after < 1) exit 1; updates += pieces > 0; pieces = after = 0 }
     END { exit updates < 1 }' "$folder/training/rank-0.jsonl" || fail "no piece travels before the last gradient is there"
-for phase in "all-reduce within the host" "all-reduce between hosts" "all-gather within the host"; do
+for phase in "reduce-scatter within the host" "all-reduce between hosts" "all-gather within the host"; do
     grep -q "\"name\":\"$phase\",\"cat\":\"wait\"" "$folder/timeline.json" || fail "\"$phase\" is not in the timeline"
 done
 for choice in 0 1; do
