@@ -21,9 +21,9 @@
 
 enum {
     MAXIMUM,       // hash of a call
-    INVERTED,      // the smallest one's complement
+    INVERTED,      // complement of the min hash
     JOINED,        // whether some rank has
-    EXTREMES,      // numbers of an agreement
+    EXTREMES,      // numbers in the all-reduce
     MAX_PARTS = 4, // groups of ranks that an error message lists
 };
 
@@ -50,7 +50,7 @@ static uint64_t signature_of(const Collective *call)
     return hash;
 }
 
-// ---- Meetings.
+// ---- State.
 
 static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
 {
@@ -96,7 +96,7 @@ static Meeting *meeting_of_job(void)
     return job;
 }
 
-// ---- Words, where the numbers differ. Nothing of them is freed: the program exits.
+// ---- Descriptions, if the hashes differ. Not freed: the program exits.
 
 #define SEPARATOR "\x1e"
 
@@ -156,8 +156,8 @@ static char *words_of(const Term *term, const char *value, bool one)
 }
 
 // "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
-static char *who_says_what(const Meeting *meeting, const Term *term, const Statement *statements,
-                           int text)
+static char *differences_text(const Meeting *meeting, const Term *term, const Statement *statements,
+                              int text)
 {
     char *line = format_text("%s", "");
     bool *told = allocate((size_t)meeting->size, sizeof *told);
@@ -224,9 +224,9 @@ static _Noreturn void abort_mismatch(const Meeting *meeting, const Statement *st
     die("%s", whole);
 }
 
-// The statement of each rank if some ranks have joined.
+// What each rank tells if some ranks have joined.
 typedef struct {
-    int64_t since; // the number of the call before which it has joined; 0: it works
+    int64_t since; // its call number when it joined; 0: it has not
     Sum sum;
     char name[48]; // of its call
 } Attendance;
@@ -250,7 +250,7 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
     if (attendances)
         working.size = drop_joined(statements, attendances, all->size);
     if (!all_say_the_same(meeting, statements, NAME)) {
-        char *line = who_says_what(meeting, NULL, statements, SENTENCE);
+        char *line = differences_text(meeting, NULL, statements, SENTENCE);
         abort_mismatch(meeting, statements, "the workers make different calls", line, NULL);
     }
     const Term *term = call->terms;
@@ -258,17 +258,16 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
         if (all_say_the_same(meeting, statements, text))
             continue;
         keep_first_difference(meeting, statements, text);
-        char *line = who_says_what(meeting, term, statements, text);
+        char *line = differences_text(meeting, term, statements, text);
         abort_mismatch(meeting, statements, call->name, line, term->advice);
     }
-    CHECK(false); // the numbers differ, and not what they are made of
+    CHECK(false); // the hashes differ, the terms do not
     abort();
 }
 
 // ---- The agreement.
 
-// The state of this rank that others see. A group's calls have no number: only its own ranks count
-// them.
+// Records the call for the stall watch. A group's calls have no number: only its ranks count them.
 static void begin_call(const Collective *call, bool of_job)
 {
     bool counted = call->terms[0].unit == UNIT_VALUES;
@@ -400,7 +399,7 @@ bool agree_as_joined(Sum *sum, int *last)
     begin_meeting(meeting, &call);
     if (joined_since == 0)
         joined_since = meeting->number;
-    uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // of the rest 0, which is no maximum
+    uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // the rest 0: never the max
     exchange_extremes(meeting, extremes);
     Attendance *all = take_attendance(meeting, &call);
     bool goes_on = count_working(meeting, all) > 0;

@@ -22,19 +22,20 @@
 typedef struct {
     const char *verb;   // "give", an s for one rank; NULL ends a list of terms
     const char *before; // "root "
-    const char *text;   // the value; of several lines the first that differs is named; NULL:
-    int64_t number;     // this one
+    const char *text;   // the value; an error names the first line that differs
+    int64_t number;     // if text is NULL
     const char *after;  // " values", whose s one value loses; NULL: nothing
     const char *advice; // ends the line; NULL: none
-    uint64_t hash;      // of the text, or a number in its place; 0: to be computed
-    enum { NO_UNIT, UNIT_VALUES } unit; // UNIT_VALUES: `number` is the call's count of values
+    uint64_t hash;      // of the value; 0: to be computed
+    // UNIT_VALUES: `number` is the call's count of values.
+    enum { NO_UNIT, UNIT_VALUES } unit;
 } Term;
 
 enum { MAX_TERMS = 10 };
 
 // A sum that follows the agreement; a rank that has joined (hvd_join) contributes zeros.
 typedef struct {
-    bool open; // false: no sum, so the call can't be made while some rank has joined
+    bool open; // false: aborts the job if some rank has joined
     bool doubles;
     WorldChannel channel;
     size_t count;
@@ -76,7 +77,7 @@ static inline Term count_term(size_t count)
 
 // Begins a call among the ranks of a communicator, hvd's or a group's: returns when all of them
 // have begun the same call; else aborts the job with an error message. agreed_call_ends marks the
-// end of this rank's part. Does nothing on a single rank. Returns the number of ranks that have not
+// end of this rank's part. Does nothing in a 1-rank job. Returns the number of ranks that have not
 // joined.
 int agree(const Collective *call, MPI_Comm comm);
 void agreed_call_ends(void);
@@ -84,11 +85,11 @@ void agreed_call_ends(void);
 // The same, for a call whose values do not move, or move in the background.
 int agree_only(const Collective *call, MPI_Comm comm);
 
-// The same for a rank of the job that has joined: returns when all others have begun a call. True:
-// `sum` is their sum. False: all ranks have joined, `last` as the last one.
+// The same for a rank that has joined: returns when all others have begun a call. True: `sum`
+// describes their sum. False: all have joined, `last` last.
 bool agree_as_joined(Sum *sum, int *last);
 
-// Exits with an error message where `root` is no rank of the communicator; and that all name it.
+// Exits with an error message if `root` is no rank; the term: all name the same.
 void hvd_check_root(const char *caller, int root, MPI_Comm comm);
 Term hvd_root_term(int root);
 

@@ -1,5 +1,4 @@
-// The job, and its collectives: of all its ranks, and of groups of them. Values are in host memory;
-// those in a GPU's memory are copied to the host first.
+// The collectives of the job and of groups. Values in a GPU's memory are copied to the host first.
 
 #include "comm/comm.h"
 
@@ -36,7 +35,7 @@ void hvd_shutdown(void)
 }
 
 // A program may ask these in a loop: the trace gets an event of the first call.
-static int asked(const char *caller, int answer, bool *told)
+static int query(const char *caller, int answer, bool *told)
 {
     world_need(caller);
     if (!*told)
@@ -48,25 +47,25 @@ static int asked(const char *caller, int answer, bool *told)
 int hvd_rank(void)
 {
     static bool told;
-    return asked(__func__, world_rank(), &told);
+    return query(__func__, world_rank(), &told);
 }
 
 int hvd_size(void)
 {
     static bool told;
-    return asked(__func__, world_size(), &told);
+    return query(__func__, world_size(), &told);
 }
 
 int hvd_local_rank(void)
 {
     static bool told;
-    return asked(__func__, place.local_rank, &told);
+    return query(__func__, place.local_rank, &told);
 }
 
 int hvd_local_size(void)
 {
     static bool told;
-    return asked(__func__, place.local_size, &told);
+    return query(__func__, place.local_size, &told);
 }
 
 // ---- What callers can do wrong.
@@ -113,7 +112,7 @@ static void agree_on(const char *caller, Term first, Term second, MPI_Comm comm)
     agree(&(Collective){.name = caller, .channel = "values", .terms = {first, second}}, comm);
 }
 
-// ---- Of the whole job, or of a group: one function for both, which is told its caller.
+// ---- Each collective, for the job or a group.
 
 static MPI_Comm job(const char *caller, WorldChannel channel)
 {

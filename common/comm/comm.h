@@ -1,6 +1,6 @@
-// hvd's job and its collective calls: what makes one program out of N processes. The calls and
-// their meaning are Horovod's (Sergeev and Del Balso, "Horovod: fast and easy distributed deep
-// learning in TensorFlow", 2018); below them is MPI. What needs a training is in hvd/hvd.h.
+// hvd's job and its collective calls. The calls and their meaning are Horovod's (Sergeev and Del
+// Balso, "Horovod: fast and easy distributed deep learning in TensorFlow", 2018); below them is
+// MPI. What needs a training is in hvd/hvd.h.
 //
 // A worker is one process of a job that `mpirun -np N` started. Its rank is its number, 0 to N - 1;
 // rank 0 is the root. All workers run the same program. All of them make each collective call
@@ -61,8 +61,7 @@ USE_RESULT int hvd_rank(void);
 // The number of workers in the job.
 USE_RESULT int hvd_size(void);
 
-// This worker's number among those on the same machine, 0 to hvd_local_size() - 1: the number of
-// its device.
+// This worker's number on its machine, 0 to hvd_local_size() - 1: its device's number.
 USE_RESULT int hvd_local_rank(void);
 
 // The number of the job's workers on this machine.
@@ -90,9 +89,9 @@ float *hvd_allgather(const float *values, size_t count, size_t *total);
 int *hvd_allgather_ints(const int *values, size_t count, size_t *total, size_t *counts);
 
 // The elementwise sum (or average, minimum, maximum) of all workers' values, of which each worker
-// gets a part: `own` points to room for it, outside of `values`. The parts follow one another in
-// the order of the ranks, count / hvd_size() values each, and the first count % hvd_size() of them
-// one value more. Returns the length of the worker's own part. In the host's memory. Collective.
+// gets a part: `own` gets it, and must not overlap `values`. The parts follow one another in the
+// order of the ranks, count / hvd_size() values each, and the first count % hvd_size() of them one
+// value more. Returns the length of the worker's own part. In the host's memory. Collective.
 size_t hvd_reduce_scatter(const float *values, size_t count, float *own, HvdOp op);
 
 // Overwrites `values` on every worker by those of the worker `root`. Collective.
@@ -112,22 +111,22 @@ void hvd_barrier(void);
 // message, and so does an update by hvd_use_allreduce; a group's collective waits for a member that
 // has joined.
 //
-// The model of a worker that has joined stays as it is, while the others' goes on: returns the rank
-// of the worker that was the last to join, the same on all, for hvd_broadcast_model. (Of several
-// that join between the same two calls, the one with the highest rank.)
+// The model of a joined worker stays as it is while the others train. Returns, on all workers, the
+// rank of the last one to join, for hvd_broadcast_model. (If several join between the same two
+// calls: the highest rank.)
 int hvd_join(void);
 
 // Averages (or adds up, HVD_SUM) the gradient of an embedding's table over all workers by gathering
 // their rows, as Horovod does for TensorFlow's IndexedSlices: the rows of all workers, in the order
-// of their ranks, divided by their number. Nothing is added up: a row that several of them
+// of their ranks, divided by hvd_size(). Nothing is added up: a row that several of them
 // contributed is there several times. A worker's contribution grows with the rows that its batch
 // named, not with the table. To be freed with sparse_gradient_free. Collective.
 SparseGradient hvd_allreduce_sparse(const SparseGradient *own, HvdOp op);
 
 // ---- Groups of workers.
 
-// Some of the workers, each with a number of its own in the group, 0 to size - 1. `comm` is for
-// MPI's own calls. A worker that is in no group has MPI_COMM_NULL, rank -1, size 0.
+// Some of the workers, with ranks 0 to size - 1. `comm` is for MPI's own calls. A worker that is in
+// no group has MPI_COMM_NULL, rank -1, size 0.
 typedef struct {
     MPI_Comm comm;
     int rank, size;

@@ -14,7 +14,7 @@
 #include "comm/world.h"
 
 #define BLOCK         ((size_t)1 << 20) // values: within a host they then stay in the cache
-#define PART_BYTES    ((size_t)8 << 10) // what a link carries while a message is late
+#define PART_BYTES    ((size_t)8 << 10) // for each host: latency * bandwidth of a link
 #define TWO_LEVELS    "two_levels"      // as traces have it
 #define MAX_BLOCKS    64                // under way
 #define ENOUGH_BLOCKS 8                 // for all links to be busy
@@ -25,8 +25,8 @@ typedef struct {
     size_t count;
     Reduction reduction;
     size_t bytes; // of a value
-    char *share;  // this rank's: the sum over its host, in the end over all
-    char *other;  // a part of it from the host before
+    char *share;  // this rank's sums: of its host, then of all
+    char *other;  // a part from the previous host
     size_t share_room, other_room;
     int step; // of the ring; -1: this rank has no share
     MPI_Request requests[2];
@@ -42,7 +42,7 @@ typedef struct {
     int host, hosts;  // the hosts in the order of their first ranks
     int shares;       // on every host: the ranks 0 to shares - 1 have one
     RingBlock blocks[MAX_BLOCKS];
-    int first, count; // of those under way, the oldest first, in turn
+    int first, count; // a ring buffer; first: the oldest
 } Levels;
 
 // ---- Hosts.
@@ -148,8 +148,8 @@ static void room_for(char **memory, size_t *room, size_t bytes)
     }
 }
 
-// ---- Between the hosts: a ring for each share. In its first hosts - 1 steps each host adds a part
-// of its own to what came from the host before; in the others the sums go around.
+// ---- Between the hosts: a ring for each share. A reduce-scatter in hosts - 1 steps, then an
+// all-gather.
 
 static bool adds_up(const Levels *levels, const RingBlock *block)
 {
@@ -189,7 +189,7 @@ static void end_step(const Levels *levels, RingBlock *block)
     block->step++;
 }
 
-// True when the block has passed all hosts.
+// True at the end of the ring.
 static bool go_on(const Levels *levels, RingBlock *block)
 {
     while (block->step >= 0 && block->step < steps_around(levels)) {
@@ -233,7 +233,7 @@ static void add_up_within(const Levels *levels, RingBlock *block)
     free(counts);
 }
 
-static void hand_out_within(const Levels *levels, RingBlock *block)
+static void gather_within(const Levels *levels, RingBlock *block)
 {
     int *counts = allocate((size_t)levels->size, sizeof *counts);
     int *begins = allocate((size_t)levels->size, sizeof *begins);
@@ -274,7 +274,7 @@ static void finish_oldest(Levels *levels)
         all_go_on(levels);
     span_end();
     multiply_share(levels, block);
-    hand_out_within(levels, block);
+    gather_within(levels, block);
     trace_sent(block->sent, levels->comm);
     levels->first = (levels->first + 1) % MAX_BLOCKS;
     levels->count--;
@@ -311,7 +311,7 @@ static void trace_call_among(size_t bytes, const char *name, MPI_Comm comm)
     free(ranks);
 }
 
-// Afterwards at most `most` blocks are in transfer.
+// Leaves at most `most` blocks in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
     Levels *levels = levels_of(comm);

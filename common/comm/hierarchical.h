@@ -1,7 +1,7 @@
 // Inside hvd: the hierarchical all-reduce, for ranks on several hosts. The ranks of a host, which
-// share memory, sum their values, each rank a part of them (a reduce-scatter). The sums of each
-// part go around a ring with one rank of every host. Then the ranks of a host exchange the results
-// (an all-gather). There are as many parts as the host with the fewest ranks has ranks.
+// share memory, sum their values, each rank a share of them (a reduce-scatter). The sums of each
+// share go around a ring with one rank of every host. Then the ranks of a host exchange the results
+// (an all-gather). There are as many shares as the host with the fewest ranks has ranks.
 //
 // With H hosts each link carries 2 (H - 1) / H of the data each way, the minimum, wherever the ranks
 // are (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",

@@ -1,12 +1,11 @@
 // A function of this program, run by workers that are started for it.
 //
-// Which one it is they learn as its distance from the place where the program was loaded: that
-// place is another in each process, and the file is the same. Argument and result are files in
-// memory (memfd), which the workers find among those that the program has open, so that nothing is
-// left of them when a process dies.
+// Workers get it as an offset from the program's load address, which differs in each process.
+// Argument and result are files in memory (memfd), which the workers open by /proc: nothing is left
+// of them when a process dies.
 //
-// A worker runs the function before main (start.c), which it never comes to: no program has to be
-// written, or linked, so that its main knows of this.
+// A worker runs the function before main (start.c) and never reaches main: no main has to know of
+// this.
 
 #include "comm/hvd_run.h"
 
@@ -39,7 +38,7 @@ enum { MAX_WORKERS = 1024 }; // processes of one machine
 
 typedef char *Function(const char *argument);
 
-// ---- Where a function is.
+// ---- Function offsets.
 
 typedef struct {
     uintptr_t base;     // of the program
@@ -124,7 +123,7 @@ void hvd_run_work(void)
     CodePlace place = place_at(distance);
     if (!place.is_code)
         die("%s=%s is of another program than this one", ORDER, order);
-    unsetenv(ORDER); // a program that the function starts is none of these workers
+    unsetenv(ORDER); // not for programs that it starts
     hvd_init();
     int file = open_theirs(process, argument_file, O_RDONLY);
     char *argument = read_text(file);

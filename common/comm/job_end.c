@@ -25,7 +25,7 @@
 static struct {
     int process, parent; // 0: not known
     char folder[256];    // of the job, as mpirun named it; "": none
-    int error;           // what it writes to
+    int error;           // its stderr
 } launcher = {.error = STDERR_FILENO};
 
 static void open_stderr(void)
@@ -34,7 +34,7 @@ static void open_stderr(void)
     ProcessStatus status;
     if (!process_status(launcher.process, &status) || // Open MPI 5's mpirun is prterun
         (strncmp(status.name, "mpi", 3) != 0 && strcmp(status.name, "prterun") != 0))
-        return; // a daemon has none that anybody reads
+        return; // nobody reads a daemon's
     snprintf(path, sizeof path, "/proc/%d/fd/2", launcher.process);
     int file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file >= 0)
@@ -131,7 +131,7 @@ void remove_leftovers(void)
 
 // ---- Processes.
 
-// Of this start of the kernel, and a namespace.
+// A hash of the boot id and a namespace.
 static uint64_t number_of_space(const char *path)
 {
     char text[64];

@@ -1,5 +1,6 @@
-// What the end of a job has to do with mpirun: whether it is gone, and the files that Open MPI then
-// leaves. Also the system's state of the job's processes on this machine.
+// mpirun's process: whether it is gone, and the files that Open MPI then leaves. Also the system's
+// state of the job's processes on this machine. base/last_words.h says which process prints the
+// last message.
 
 #ifndef HVDLAB_JOB_END_H
 #define HVDLAB_JOB_END_H

@@ -17,12 +17,12 @@ enum { ENDING = sizeof ending / sizeof *ending };
 
 static atomic_int caught, sender, waker, owner;
 
-// The interrupted thread does not continue: the signal would have ended the process here.
+// The interrupted thread stops here: the signal would end the process.
 static void note_signal(int number, siginfo_t *information, void *unused)
 {
     (void)unused;
     if (getpid() == owner && caught)
-        return; // mpirun may send two; the first makes the program exit soon, whatever comes of it
+        return;              // mpirun may send two; the first ends the program
     if (getpid() == owner) { // not a child that has just been forked
         sender = information->si_pid;
         caught = number;

@@ -25,8 +25,8 @@
 #include "comm/job_signal.h"
 #include "run/device.h"
 
-#define TICK        50  // milliseconds between two looks whether mpirun lives
-#define LAST_TICKS  60  // for what ranks whose mpirun is gone still say
+#define TICK        50  // milliseconds between checks of mpirun
+#define LAST_TICKS  60  // for messages of ranks after mpirun's end
 #define LOST        10  // seconds in which a mpirun that has lost a rank or a host must end
 #define NOT_STARTED 127 // as shells have it
 
@@ -59,7 +59,7 @@ static void stay_here(void)
         dup2(nothing, STDIN_FILENO);
 }
 
-// ---- What ranks say, and mpirun.
+// ---- Standard error of the job.
 
 typedef struct {
     char text[512]; // of the line that is being read
@@ -178,7 +178,7 @@ static void send_on(MpirunJob *job)
         kill(job->process, job->end.sent);
 }
 
-static void look_whether_it_has_ended(MpirunJob *job)
+static void check_end(MpirunJob *job)
 {
     int status;
     pid_t ended = job->process ? waitpid(job->process, &status, WNOHANG) : 0;
@@ -193,7 +193,7 @@ static void look_whether_it_has_ended(MpirunJob *job)
 
 // After the loss of a host, Open MPI 4's mpirun sometimes waits forever. After the loss of a rank
 // mpirun aborts the job, too.
-static void end_a_lost_one(MpirunJob *job)
+static void kill_if_lost(MpirunJob *job)
 {
     if ((!job->end.lost && job->end.rank < 0) || !job->process)
         return;
@@ -219,8 +219,8 @@ static void wait_for_end(MpirunJob *job)
             close(job->error);
             job->error = -1;
         }
-        look_whether_it_has_ended(job);
-        end_a_lost_one(job);
+        check_end(job);
+        kill_if_lost(job);
     }
     if (job->error >= 0)
         close(job->error);
@@ -235,7 +235,7 @@ void launch_pass(const char **words, size_t *count, const char *variable)
         words[(*count)++] = variable;
         return;
     }
-    // What an earlier job of this process was given goes.
+    // Drop the value for an earlier job.
     size_t name = strcspn(variable, "=") + 1;
     char *others = format_text("%s", list), *longer = format_text("%s", variable), *rest;
     for (char *item = strtok_r(others, ";", &rest); item; item = strtok_r(NULL, ";", &rest))

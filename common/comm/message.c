@@ -1,4 +1,4 @@
-// Reads messages and their headers.
+// Message headers, and a reader.
 
 #include "comm/message.h"
 

@@ -10,7 +10,7 @@
 #include "comm/stall_words.h"
 
 // The error classes of a call's arguments.
-static bool is_of_arguments(int class)
+static bool is_user_error(int class)
 {
     static const int classes[] = {MPI_ERR_BUFFER, MPI_ERR_COUNT,   MPI_ERR_TYPE,     MPI_ERR_TAG,
                                   MPI_ERR_COMM,   MPI_ERR_RANK,    MPI_ERR_REQUEST,  MPI_ERR_ROOT,
@@ -33,7 +33,7 @@ static void name_call(const char *function, Words *words)
         words_add(words, "%s", function ? function : "MPI");
 }
 
-static void end_with_a_line(MPI_Comm *comm, int *code, ...)
+static void exit_with_message(MPI_Comm *comm, int *code, ...)
 {
     (void)comm;
     va_list more;
@@ -52,7 +52,7 @@ static void end_with_a_line(MPI_Comm *comm, int *code, ...)
     char *line = format_text(
         "%s%s: %s%s", launcher_size() > 1 && launcher_rank() == 0 ? "rank 0: " : "", call.text,
         error, class == MPI_ERR_TRUNCATE ? ": more was sent than the call has room for" : "");
-    if (is_of_arguments(class))
+    if (is_user_error(class))
         die("%s", line);
     give_up("%s", line);
 }
@@ -65,7 +65,7 @@ static void handle_errors_of(MPI_Comm comm)
     PMPI_Errhandler_free(&present);
     if (!fatal)
         return;
-    PMPI_Comm_create_errhandler(end_with_a_line, &ours);
+    PMPI_Comm_create_errhandler(exit_with_message, &ours);
     PMPI_Comm_set_errhandler(comm, ours);
     PMPI_Errhandler_free(&ours);
 }

@@ -1,5 +1,5 @@
-// What MPI refuses or can't do, in a line of ours. Open MPI's own report travels by mpirun, and
-// where several ranks report at once it may be lost, and mpirun may hang.
+// Replaces Open MPI's error reports by one message. mpirun may lose them, or hang, if several ranks
+// report at once.
 
 #ifndef HVDLAB_MPI_ERRORS_H
 #define HVDLAB_MPI_ERRORS_H

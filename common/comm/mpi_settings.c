@@ -54,7 +54,7 @@ void own_mpi_find(void)
 // virtual machines of this one, across such a bridge, set btl_tcp_if_include.
 #define INCLUDE "btl_tcp_if_include"
 #define EXCLUDE "btl_tcp_if_exclude"
-#define USUAL   "127.0.0.1/8,sppp" // what Open MPI leaves out where it is told nothing
+#define USUAL   "127.0.0.1/8,sppp" // what Open MPI leaves out by default
 
 // Docker names a user's own networks br- and twelve hexadecimal digits.
 static bool is_bridge(const char *name)
@@ -69,7 +69,7 @@ static bool is_bridge(const char *name)
 }
 
 // This machine's bridges, each after a comma; NULL: none.
-static char *names_of_bridges(void)
+static char *bridge_names(void)
 {
     char *names = NULL;
     struct if_nameindex *all = if_nameindex();
@@ -81,8 +81,7 @@ static char *names_of_bridges(void)
     return names;
 }
 
-// ---- Whether somebody has said which networks to use. Then that holds: both settings at once
-// would be an error for Open MPI.
+// ---- Whether the user has set the networks. Open MPI refuses both settings at once.
 
 static bool file_says(const char *path)
 {
@@ -125,7 +124,7 @@ static int files_of_library_say(struct dl_phdr_info *library, size_t size, void 
 
 // Set on mpirun's line, in the environment, or in a file. A file that a site has named is not read.
 // (Open MPI 5 puts a file's settings into the environment.)
-static bool somebody_says(void)
+static bool user_has_set(void)
 {
     const char *home = getenv("HOME");
     return getenv("OMPI_MCA_" INCLUDE) || getenv("OMPI_MCA_" EXCLUDE) ||
@@ -138,8 +137,8 @@ static bool somebody_says(void)
 
 static void leave_out_bridges(void)
 {
-    char *names = names_of_bridges();
-    if (names && !somebody_says()) {
+    char *names = bridge_names();
+    if (names && !user_has_set()) {
         char *all = format_text(USUAL "%s", names);
         setenv("OMPI_MCA_" EXCLUDE, all, 1);
         free(all);
@@ -159,10 +158,9 @@ static void respect_containers(void)
         setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
-// Open MPI 5 asks the kernel over which network ranks reach each other, even those of one machine,
-// which need none; and if a container's kernel doesn't answer, it prints errors. So on one machine,
-// also if it simulates several, it is told to compare addresses instead. Jobs of several machines
-// keep Open MPI's choice, without bridges that lead nowhere.
+// Open MPI 5 asks the kernel which network reaches a rank, even on one machine; in a container
+// without an answer it prints errors. So on one machine, also with simulated ones, it compares
+// addresses instead. On several machines it only leaves bridges out.
 void mpi_settings_choose(void)
 {
     respect_containers();

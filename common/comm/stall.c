@@ -35,7 +35,7 @@
 #define HEARTBEAT 1.0
 #define TELL_WAIT 0.5
 #define MIN_LIMIT 0.1     // that HVD_STALL_SECONDS may be
-#define MAX_RANKS 1000000 // that a launcher may speak of before MPI does
+#define MAX_RANKS 1000000 // that a launcher may announce
 #define STACK     ((size_t)256 << 10)
 
 StallJob stall_job = {.wake = -1, .listener = -1};
@@ -103,8 +103,8 @@ void stall_tell(void)
     connections_tell(&says);
 }
 
-// The others hear of each call that lasts for a tick; the root, of which they only need to know
-// that it is there, sends as much as they do while nothing moves.
+// Others send each change at a tick, and each second. The root sends each second only: they just
+// need to know that it runs.
 static void look_at_main(double now)
 {
     static struct {
@@ -130,13 +130,13 @@ static void look_at_main(double now)
 // ---- The thread.
 
 // True for a rank that has left, or that has never connected: no need to wait for it.
-static bool is_through(int rank, double now)
+static bool is_done(int rank, double now)
 {
     const RankView *view = &stall_job.ranks[rank];
     if (rank == ROOT)
         return activity_now().left != HERE;
     return view->gone || view->says.left != HERE ||
-           (!view->known && now - stall_job.begin > STRANGE);
+           (!view->known && now - stall_job.begin > JOIN_LIMIT);
 }
 
 static void announce_end(double now)
@@ -144,13 +144,13 @@ static void announce_end(double now)
     if (stall_job.rank != ROOT || !stall_job.invited || stall_job.all_left)
         return;
     for (int r = 0; r < stall_job.size; r++)
-        if (!is_through(r, now))
+        if (!is_done(r, now))
             return;
     stall_job.all_left = true;
     stall_tell();
 }
 
-// The root's own state is of this moment; a rank that needs its next call stays in the call.
+// The root's own state is current; a rank that needs its next call stays in the call.
 static void note_who_needs_root(double now)
 {
     for (int r = 1; stall_job.rank == ROOT && r < stall_job.size; r++)
@@ -162,7 +162,7 @@ static void tick(double now)
 {
     look_at_main(now);
     if (!job_signal() && launcher_is_gone())
-        stall_end_without_launcher(); // after a signal its end was to be expected
+        stall_end_without_launcher(); // after a signal mpirun's end is expected
     note_who_needs_root(now);
     stall_judge(now);
 }
@@ -205,7 +205,7 @@ static void *watch(void *unused)
 // ---- Its beginning and end.
 
 // A child that this process forks has no such thread, and must not keep connections open.
-static void forget_in_child(void)
+static void close_watch(void)
 {
     if (!stall_job.running)
         return;
@@ -258,7 +258,7 @@ void stall_prepare(int rank, int size)
     remember_launcher(rank == ROOT);
     stall_job.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     make_room();
-    pthread_atfork(NULL, NULL, forget_in_child);
+    pthread_atfork(NULL, NULL, close_watch);
     stall_job.running = stall_job.wake >= 0 && start_thread();
     if (stall_job.running)
         catch_signals(stall_job.wake);
@@ -292,7 +292,7 @@ void stall_stop(void)
     stall_job.stopping = true;
     eventfd_write(stall_job.wake, 1);
     pthread_join(stall_job.thread, NULL);
-    forget_in_child();
+    close_watch();
     connections_free_room();
     free(stall_job.ranks);
     free((void *)stall_job.need_root);

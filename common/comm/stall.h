@@ -4,8 +4,8 @@
 // (observe/activity.h) and sends it to the root's thread over TCP: MPI belongs to the main thread,
 // which may hang in it. The root decides, and prints on standard error.
 //
-// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: a line of one rank of each machine, which
-//   of its ranks have not called it, and which are stopped.
+// - After HVD_STALL_SECONDS (10; 0: never) in hvd_init: one rank of each machine prints which of
+//   its ranks have not called it, and which are stopped.
 // - After HVD_STALL_SECONDS in a call: a line for each group of ranks that waits or is elsewhere;
 //   again after twice as long, and so on; a note when the wait is over. A slow rank is no error.
 //   Ranks that wait at the end of the program are in no call.
@@ -15,8 +15,8 @@
 //   needs it: a line within two seconds, and the job ends with status 2.
 // - A rank is gone in another way: the root names it, or rank 1 names the root; then mpirun ends
 //   the job.
-// - The root has not answered a rank that waits for HVD_STALL_SECONDS: the rank says so, for its
-//   own call. HVD_STALL_SHUTDOWN_SECONDS ends the job then, too.
+// - The root has not answered a waiting rank for HVD_STALL_SECONDS: the rank prints a warning.
+//   HVD_STALL_SHUTDOWN_SECONDS aborts the job then, too.
 // - SIGINT, SIGTERM and SIGHUP from mpirun: the root names the signal where the program has no
 //   handler of its own; the processes end as the signal says.
 // - mpirun is gone: each process ends, and removes what Open MPI left in /dev/shm and in its folder
@@ -39,9 +39,8 @@ void stall_start(int rank, int size);
 void stall_tell_leaving(void);
 void stall_stop(void);
 
-// On a rank that has left: returns when all ranks have left, or where that can't be known. Open MPI
-// 4's mpirun may crash or hang when a job is ended while some ranks are in MPI_Finalize and others
-// are not.
+// On a rank that has left: waits until all have left, if that can be known. Open MPI 4's mpirun may
+// crash or hang when a job is aborted while only some ranks are in MPI_Finalize.
 void stall_wait_for_others(void);
 
 // On the root, which has waited since that moment (seconds_now()) and looked for messages: true

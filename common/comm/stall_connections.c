@@ -120,7 +120,7 @@ static void accept_another(double now)
     if (socket >= 0)
         begin(place_for_another(), socket, now);
     else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        close(stall_job.listener); // there are no more sockets
+        close(stall_job.listener); // accept() fails for good
         stall_job.listener = -1;
     }
 }
@@ -144,7 +144,7 @@ void connections_join(double now)
     if (stall_job.rank == ROOT || !stall_job.invited || stall_job.ranks[ROOT].known || now < next)
         return;
     if (count == 1 && stall_job.connections[0].socket >= 0) {
-        if (now - stall_job.begin > STRANGE)
+        if (now - stall_job.begin > JOIN_LIMIT)
             stall_job.all_left = true;
         return;
     }
@@ -179,7 +179,7 @@ bool connections_are_whole(void)
 
 // ---- Messages received.
 
-// For a rank whose root has answered on this one.
+// The root has answered on this one.
 static void forget_others(const Connection *connection)
 {
     for (int i = 0; i < stall_job.places; i++)

@@ -13,7 +13,7 @@
 
 #define ROOT         0
 #define STALL_THREAD "stall" // its name, for top -H and for other ranks
-#define STRANGE      10.0    // seconds after which a rank that was never heard of never will be
+#define JOIN_LIMIT   10.0    // seconds for a rank to connect; then it counts as unreachable
 
 enum { MAX_ADDRESSES = 16, SPARE_PLACES = 8 };
 
@@ -50,19 +50,19 @@ typedef struct {
     atomic_bool must_tell;     // the main thread waits until this rank's standing has been sent
     atomic_bool explained;     // this process aborts the job, and has said why
     int ended_by;              // a signal that mpirun sent, 0: none
-    atomic_bool all_left;      // or it can't be known
-    _Atomic double root_lost;  // when the root was gone before it had said so; 0: never
+    atomic_bool all_left;      // all ranks have left, or it can't be known
+    _Atomic double root_lost;  // when the connection to the root ended; 0: never
     _Atomic double begin;      // of this rank's start, then of the time when all are there
 } StallJob;
 
 extern StallJob stall_job;
 
-// stall.c: what this rank says of itself, which has lasted for so long; and sends it.
+// stall.c: this rank's state, `seconds` old; sends it.
 Standing own_standing(double seconds);
 void stall_tell(void);
 
-// stall_connections.c: opens the root's listener, if `root`; joins the root, by steps; sends a
-// standing to all that are connected; waits for news and takes them; closes all, also in a child.
+// stall_connections.c: opens the root's listener; connects to the root, by steps; sends a standing;
+// waits for messages; closes all.
 void connections_make_room(int places);
 void connections_free_room(void);
 int connections_open(bool root, Invitation *invitation);
@@ -75,7 +75,7 @@ void connections_close(void);
 
 // stall_judge.c: looks at what is known of the ranks, reports it, and aborts the job if it hangs.
 void stall_judge(double now);
-// A signal has come, or mpirun is gone: says so, if no other process has to, and ends this one.
+// Ends this process after a signal, or mpirun's end; prints why if no other does.
 _Noreturn void stall_end_by_signal(void);
 _Noreturn void stall_end_without_launcher(void);
 

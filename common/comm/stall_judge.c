@@ -16,7 +16,7 @@
 
 #define ROOT_SILENCE 3.0 // seconds: it speaks each second
 #define LAST_NEWS    0.1 // less than SIGNAL_WAIT, for which the others wait
-#define GATHERING    0.5 // seconds in which others may come to wait, too, before a leaver is named
+#define GATHERING    0.5 // seconds to collect waiting ranks before the message
 
 // ---- Speaking, and ending the job.
 
@@ -55,8 +55,7 @@ static _Noreturn void abort_stalled_job(void)
     _exit(STATUS_USER_MUST);
 }
 
-// Whether it is time for a report after so many seconds of waiting: after the limit, twice that,
-// and so on.
+// Whether a report is due: after the limit, twice that, and so on.
 static bool is_due(double *next_report, double waited)
 {
     if (*next_report == 0)
@@ -67,8 +66,7 @@ static bool is_due(double *next_report, double waited)
     return due;
 }
 
-// ---- Ranks that have left or are gone: on the root, and of the root on rank 1, so that there is
-// one line.
+// ---- Ranks that left or are gone: the root reports them, rank 1 the root: one message.
 
 static struct {
     double seen; // 0: there are none
@@ -80,8 +78,7 @@ static bool has_failed(const RankView *rank)
     return rank->gone || (rank->says.left != HERE && rank->says.status != 0);
 }
 
-// mpirun itself handles a process that has exited with another status than 0, or is gone. Returns
-// the first of them, -1: there is none.
+// The first rank that exited with a status other than 0 or is gone (mpirun aborts the job), or -1.
 static int first_failed(void)
 {
     for (int r = 0; r < stall_job.size; r++)
@@ -99,7 +96,7 @@ static bool some_rank_explained(void)
     return false;
 }
 
-static void name_leavers(void)
+static void report_leavers(void)
 {
     words_add(&words, "\n");
     if (getenv(JOB_END_FIELDS) && first_failed() >= 0)
@@ -111,22 +108,22 @@ static void name_leavers(void)
 static void judge_leavers(double now)
 {
     begin_message();
-    bool hurry = first_failed() >= 0;
-    if (leavers.named || stall_job.rank > 1 || (stall_job.rank != ROOT && !hurry) ||
+    bool failed = first_failed() >= 0;
+    if (leavers.named || stall_job.rank > 1 || (stall_job.rank != ROOT && !failed) ||
         !words_of_leavers(stall_job.ranks, stall_job.size, now, &words))
         return;
     if (leavers.seen == 0)
         leavers.seen = now;
-    if (!hurry && now - leavers.seen < GATHERING)
+    if (!failed && now - leavers.seen < GATHERING)
         return;
-    name_leavers();
-    if (!hurry)
+    report_leavers();
+    if (!failed)
         abort_stalled_job();
 }
 
 // ---- This process ends, by a signal or because mpirun is gone.
 
-static void end_line(int file)
+static void print_with_place(int file)
 {
     words_of_place(&stall_job.ranks[stall_job.rank].says, &words);
     words_add(&words, "\n");
@@ -142,7 +139,7 @@ static void name_gone(void)
         return;
     begin_message();
     words_add(&words, "rank %d is " RANK_IS_GONE, gone);
-    name_leavers();
+    report_leavers();
 }
 
 // mpirun ends the job because of a rank: what that rank's connection still brings names it.
@@ -165,7 +162,7 @@ void stall_end_by_signal(void)
             words_add(&words, "rank %d: ", stall_job.rank);
         words_add(&words, "ended by %s%s", job_signal_name(),
                   by_launcher ? ", which mpirun sent" : "");
-        end_line(STDERR_FILENO);
+        print_with_place(STDERR_FILENO);
     } else if (by_launcher)
         name_gone();
     stall_job.explained = true;
@@ -182,7 +179,7 @@ void stall_end_without_launcher(void)
     begin_message();
     words_add(&words, "mpirun is gone, so the job ends");
     if (stall_job.rank == ROOT)
-        end_line(launcher_stderr());
+        print_with_place(launcher_stderr());
     remove_leftovers();
     _exit(STATUS_USER_MUST);
 }
@@ -223,7 +220,7 @@ static double limit_of_wait(void)
 
 static void judge_stall(double now)
 {
-    static double last, next_report; // when the last stall began
+    static double last, next_report; // last: when the last stall began
     double limit = limit_of_wait();
     if (stall_begin(stall_job.ranks, stall_job.size, limit, now) > 0)
         look_for_stopped(); // a stopped rank waits for nothing
@@ -248,7 +245,7 @@ static void judge_stall(double now)
 
 // ---- Where the root can't judge: each rank for its own call.
 
-// One rank ends the job, and by that mpirun ends the others; they wait for so long.
+// One rank aborts the job; the others wait `more` seconds for it.
 static bool is_time_to_end(double waited, double more)
 {
     return stall_job.shutdown > 0 && waited >= stall_job.shutdown + more;

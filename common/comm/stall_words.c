@@ -162,7 +162,7 @@ void words_of_call(const Standing *says, Words *words)
         words_add(words, ")");
 }
 
-// The words before the phrase, which begins with "gone" or with what a rank has done.
+// "is" before "gone", else "has".
 static const char *verb_of(const char *phrase, int listed)
 {
     if (strncmp(phrase, "gone", 4) == 0)

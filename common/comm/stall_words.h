@@ -1,5 +1,5 @@
-// What is to be said of ranks that wait: from what each of them has said of itself. Nothing here
-// asks anybody, so that it can be tested with any job.
+// Messages about waiting ranks, from the state that each rank reported. No I/O, so any job can be
+// tested.
 
 #ifndef HVDLAB_STALL_WORDS_H
 #define HVDLAB_STALL_WORDS_H
@@ -10,7 +10,7 @@
 // What is said of a rank whose process has ended unseen.
 #define RANK_IS_GONE "gone, without a word (_exit, or a signal)"
 
-// What a rank says of itself, as it travels.
+// A rank's state, as sent.
 typedef struct {
     int32_t rank, process; // its process's number on its machine
     int32_t in_call, peer, left, status, epoch;
@@ -34,7 +34,7 @@ typedef struct {
     bool stopped;        // by a signal, or by a debugger
     double since, heard; // the last move, and when it spoke; by seconds_now()
     bool marked;         // for lists of ranks
-    char phrase[160];    // what a list says of it
+    char phrase[160];    // its text in a list
 } RankView;
 
 // Takes what a rank says.

@@ -1,4 +1,4 @@
-// Sets all sockets to non-blocking mode, with keep-alive messages to a silent peer.
+// TCP addresses and non-blocking connections.
 
 #include "comm/tcp.h"
 
@@ -145,8 +145,8 @@ static int finish_connecting(int socket, double seconds)
     return fault;
 }
 
-// Where nobody listens on a port that the system gives to connections, it may have given it to this
-// one, which then reaches itself.
+// If nobody listens, the system may have given this port to this connection, which then reaches
+// itself.
 static bool is_connected_to_itself(int socket)
 {
     struct sockaddr_storage own = {0}, other = {0};

@@ -1,6 +1,6 @@
-// The timeline's beginning and end: whether one is asked for, the clocks of the ranks, and the
-// file. Each rank writes the lines of its own spans, in the root's time; the root puts them
-// together. Uses PMPI, so that the timeline does not show its own messages.
+// The timeline's file: whether it is asked for, the ranks' clocks, the writing. Each rank formats
+// its spans in the root's time; the root writes all. By PMPI, so that the timeline does not show
+// it.
 
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,7 @@ typedef struct {
 static struct {
     char *path; // absolute; NULL: no timeline is asked for
     bool written;
-    Reading first, last; // equal where the clocks are the same one
+    Reading first, last; // equal if both ranks use the same clock
 } job;
 
 static MPI_Comm comm(void)
@@ -68,7 +68,7 @@ static void measure(int rank)
     PMPI_Send(&reading, 2, MPI_INT64_T, rank, TAG_CLOCK, comm());
 }
 
-static Reading be_measured(void)
+static Reading answer_clock(void)
 {
     Reading reading;
     for (int i = 0; i < EXCHANGES; i++) {
@@ -94,7 +94,7 @@ static Reading compare_clocks(void)
         if (others[rank])
             measure(rank);
     if (other)
-        reading = be_measured();
+        reading = answer_clock();
     free(others);
     return reading;
 }
@@ -393,7 +393,7 @@ void timeline_start(void)
     pthread_once(&once, start);
 }
 
-// All ranks must have it: the others wait for each rank's spans.
+// All ranks must agree: the root waits for each one's spans.
 static void check_setting(void)
 {
     const char *path = setting_text(HVD_TIMELINE);

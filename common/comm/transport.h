@@ -23,12 +23,11 @@ typedef struct {
     const char *name; // as traces say it
 
     // Begins to average gradients[offset ... offset + count - 1] over all ranks. They are complete
-    // once the device has done all that it was told to do so far. Offsets are multiples of
-    // ARENA_ALIGNMENT.
+    // after the work queued on the device so far. `offset`: a multiple of ARENA_ALIGNMENT.
     void (*average)(const Parameters *parameters, size_t offset, size_t count);
-    // Lets what was begun go on; NULL where it does so by itself.
+    // Makes progress; NULL: not needed.
     void (*progress)(void);
-    // What the device is told to do from now on finds the averages of all that was begun.
+    // Work that is queued from now on sees the averages.
     void (*finish)(const Parameters *parameters);
     // Overwrites `count` values of an arena, on every rank, by those of the rank `root`.
     void (*broadcast)(float *values, size_t count, int root);
@@ -37,37 +36,37 @@ typedef struct {
 // HVD_TRANSPORT.
 typedef enum { TRANSPORT_AUTO, TRANSPORT_NCCL, TRANSPORT_MPI } TransportChoice;
 TransportChoice transport_choice(void);
-// Exits with an error message where HVD_TRANSPORT or HVD_COMPRESSION is none of its values.
+// Exits with an error message if one of these three variables is invalid.
 void hvd_check_settings(void);
 // HVD_HIERARCHICAL=auto, 0 or 1 (hierarchical.h).
 typedef enum { HIERARCHY_AUTO, HIERARCHY_NEVER, HIERARCHY_ALWAYS } HierarchyChoice;
 HierarchyChoice hierarchy_choice(void);
-// HVD_COMPRESSION=bf16? Like the other two it is read once.
+// HVD_COMPRESSION=bf16. Read once, like the others.
 bool hvd_compresses(void);
 
-// ---- For single updates (transport_own.c).
+// ---- Chosen for each update (transport_own.c).
 
-// What hvd_use_allreduce was told, or NULL; the average by that function; and the transport that
-// takes it, in the host's memory.
+// The function given to hvd_use_allreduce, or NULL; an average by it; the transport that uses it,
+// in the host's memory.
 HvdAllreduce hvd_own_allreduce(void);
 void hvd_own_average(float *values, size_t count);
 extern const Transport hvd_own;
 
-// While only `working` ranks contribute gradients, and those that have joined (hvd_join) zeros.
-// Broadcasts nothing.
+// The transport while `working` ranks contribute gradients and joined ranks (hvd_join) zeros. No
+// broadcast.
 const Transport *hvd_joined(int working);
 
 // ---- MPI (transport_mpi.c).
 
 extern const Transport hvd_mpi;
 
-// As hvd_allreduce, over the ranks of a communicator; and what hvd_mpi's average does with
-// HVD_COMPRESSION. Return when it is done.
+// hvd_allreduce over a communicator; the average of gradients, compressed if HVD_COMPRESSION says
+// so. Both wait.
 void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm);
 void hvd_mpi_average_gradients(float *values, size_t count);
 
-// Where some ranks bring zeros (hvd_join): the sum over all, divided by the number of the others;
-// and the division alone.
+// With ranks that contribute zeros (hvd_join): the sum over all ranks, divided by `working`; the
+// division alone.
 void hvd_mpi_average_of_working(float *values, size_t count, int working, MPI_Comm comm);
 void hvd_divide(float *values, size_t count, int by);
 
@@ -79,8 +78,7 @@ int hvd_mpi_count(size_t count);
 
 // ---- With CUDA only.
 
-// MPI, or the function of hvd_use_allreduce, from and to a GPU by copies through the host's memory;
-// MPI straight.
+// On GPUs: MPI or the program's all-reduce with copies in the host's memory; CUDA-aware MPI.
 IN_LIBRARY_ALL extern const Transport hvd_staged, hvd_cuda_aware;
 // Whether Open MPI reads a GPU's memory.
 IN_LIBRARY_ALL bool hvd_mpi_is_cuda_aware(void);
@@ -92,7 +90,7 @@ IN_LIBRARY_ALL bool hvd_is_on_gpu(const void *values);
 IN_LIBRARY_ALL bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2]);
 
 IN_LIBRARY_ALL extern const Transport hvd_nccl;
-// Joins the ranks; NULL, or why it can't be, the same on all ranks.
+// Starts NCCL. NULL, or the error, the same on all ranks.
 IN_LIBRARY_ALL const char *hvd_nccl_start(MPI_Comm comm);
 IN_LIBRARY_ALL void hvd_nccl_stop(void);
 // Replaces values in the GPU's memory by their sums over all ranks; they are there when it returns.

@@ -61,7 +61,7 @@ Term hvd_model_term(const Parameters *parameters)
 
 // ---- Values that MPI reads and writes, wherever they lie.
 
-static bool lie_elsewhere(const void *values)
+static bool is_on_gpu(const void *values)
 {
 #ifdef HVDLAB_CUDA
     return hvd_is_on_gpu && hvd_is_on_gpu(values);
@@ -73,7 +73,7 @@ static bool lie_elsewhere(const void *values)
 
 float *hvd_host_values(float *values, size_t count)
 {
-    if (!lie_elsewhere(values))
+    if (!is_on_gpu(values))
         return values;
     float *copy = allocate(count, sizeof *copy);
     Device *device = device_current();
@@ -162,8 +162,8 @@ void transport_end(int status)
         hvd_transport_stop();
 }
 
-// For a sum in the host's memory.
-static const Transport *own(void)
+// The program's all-reduce.
+static const Transport *program_transport(void)
 {
     if (hvd_compresses())
         die("HVD_COMPRESSION=bf16: a function given to hvd_use_allreduce adds up floats; unset it");
@@ -180,7 +180,7 @@ const Transport *hvd_transport(int working, MPI_Comm comm)
     if (working < world_size())
         return hvd_joined(working);
     if (hvd_own_allreduce())
-        return own();
+        return program_transport();
     if (!chosen) {
         chosen = choose(comm);
         trace("transport", TEXT("name", chosen->name),

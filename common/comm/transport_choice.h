@@ -12,17 +12,16 @@ void hvd_agree_on_arenas(const Parameters *parameters, MPI_Comm comm);
 // Then the transport for them, where `working` ranks contribute values. Collective; apart from
 // single updates (transport_own.c) the choice of the first call is final.
 const Transport *hvd_transport(int working, MPI_Comm comm);
-// That hvd_use_allreduce was told the same on all ranks; that they compute the same model.
+// Terms: the same hvd_use_allreduce, the same model.
 Term hvd_adder_term(void);
 Term hvd_model_term(const Parameters *parameters);
-// Values that MPI can read and write: those in the host's memory themselves, of those in a GPU's a
-// copy. hvd_return_values brings the copy back and frees it; where they are the values themselves
-// it does nothing.
+// The values in the host's memory: themselves, or a copy of a GPU's. hvd_return_values writes a
+// copy back and frees it.
 float *hvd_host_values(float *values, size_t count);
 void hvd_return_values(float *values, float *host, size_t count);
 
-// Ends what the transport holds beside MPI. transport_end does it at exit (start.c) where the
-// status is 0: like MPI, NCCL can only be ended in order where every rank comes to its end.
+// Stops NCCL. At exit (start.c) transport_end calls it if the status is 0: like MPI, NCCL ends
+// cleanly only if all ranks end it.
 void hvd_transport_stop(void);
 void transport_end(int status);
 

@@ -55,12 +55,12 @@ bool hvd_ranks_share_gpu(MPI_Comm comm, int ranks[2])
     return shared;
 }
 
-// A piece of the gradients that waits for its turn.
+// A piece of the gradients to send.
 typedef struct {
     float *values; // on the GPU
     float *copy;   // in the host's memory, where it is staged
     size_t count;
-    cudaEvent_t ready; // it is complete, or copied
+    cudaEvent_t ready; // complete, or staged
 } StagedPiece;
 
 static struct {
@@ -151,7 +151,7 @@ const Transport hvd_staged = {
     .broadcast = staged_broadcast,
 };
 
-// ---- Straight.
+// ---- Direct.
 
 static void aware_average(const Parameters *parameters, size_t offset, size_t count)
 {

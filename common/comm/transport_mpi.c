@@ -81,8 +81,8 @@ static MPI_Op smallest_or_largest(HvdOp op)
     return op == HVD_MIN ? smallest : largest;
 }
 
-// MPI has no average. For two ranks our own operation averages; for more MPI sums, and
-// finish_average() divides.
+// MPI has no average. For two ranks our own operation averages; for more finish_average() divides
+// MPI's sum.
 static MPI_Op mpi_op(HvdOp op, int size)
 {
     if (op == HVD_MIN || op == HVD_MAX)
@@ -108,7 +108,7 @@ static void finish_average(float *values, size_t count, int size)
         hvd_divide(values, count, size);
 }
 
-// Each level of the hierarchical all-reduce would average.
+// Hierarchical: a sum, since each level would average.
 static Reduction reduction_of(HvdOp op, int size, bool hierarchical)
 {
     if (op == HVD_AVERAGE && hierarchical)
@@ -116,13 +116,13 @@ static Reduction reduction_of(HvdOp op, int size, bool hierarchical)
     return (Reduction){MPI_FLOAT, mpi_op(op, size), 1};
 }
 
-// Between processes of one machine, pieces that fit into the cache make 64 MiB three times faster;
-// on a network they cost nothing.
-#define PIECE ((size_t)1 << 20) // floats
+// Within a machine, blocks that fit into the cache make 64 MiB three times faster; on a network
+// they cost nothing.
+#define BLOCK ((size_t)1 << 20) // floats
 
-static size_t piece_length(size_t left)
+static size_t block_length(size_t left)
 {
-    return left < PIECE ? left : PIECE;
+    return left < BLOCK ? left : BLOCK;
 }
 
 void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
@@ -133,8 +133,8 @@ void hvd_mpi_allreduce(float *values, size_t count, HvdOp op, MPI_Comm comm)
         hierarchical_allreduce(values, count, reduction_of(op, size, true), comm);
         return;
     }
-    for (size_t begin = 0; begin < count; begin += PIECE) {
-        size_t length = piece_length(count - begin);
+    for (size_t begin = 0; begin < count; begin += BLOCK) {
+        size_t length = block_length(count - begin);
         MPI_Allreduce(MPI_IN_PLACE, values + begin, (int)length, MPI_FLOAT, mpi_op(op, size), comm);
         if (op == HVD_AVERAGE)
             finish_average(values + begin, length, size);
@@ -171,7 +171,7 @@ static void compress(Bfloat16 *to, const float *from, size_t count)
 }
 
 // The average, from the sum.
-static void expand(float *to, const Bfloat16 *from, size_t count)
+static void expand_average(float *to, const Bfloat16 *from, size_t count)
 {
     float factor = 1.0f / (float)world_size();
     for (size_t i = 0; i < count; i++)
@@ -202,15 +202,15 @@ static Reduction bf16_reduction(void)
 
 static void average_as_bf16(float *values, size_t count, MPI_Comm comm)
 {
-    static Bfloat16 halves[PIECE];
-    for (size_t begin = 0; begin < count; begin += PIECE) {
-        size_t length = piece_length(count - begin);
+    static Bfloat16 halves[BLOCK];
+    for (size_t begin = 0; begin < count; begin += BLOCK) {
+        size_t length = block_length(count - begin);
         compress(halves, values + begin, length);
         if (hierarchical_pays(length * sizeof *halves, comm))
             hierarchical_allreduce(halves, length, bf16_reduction(), comm);
         else
             MPI_Allreduce(MPI_IN_PLACE, halves, (int)length, MPI_UINT16_T, bf16_sum(), comm);
-        expand(values + begin, halves, length);
+        expand_average(values + begin, halves, length);
     }
 }
 
@@ -224,14 +224,14 @@ void hvd_mpi_average_gradients(float *values, size_t count)
 
 // ---- The transport.
 
-// A piece of the gradients that is under way. The plan is the same in every step, so its memory
+// A piece of the gradients that is under way. The pieces are the same in every step, so the memory
 // stays.
 typedef struct {
     float *values;
     size_t count;
     bool compressed, hierarchical;
     Bfloat16 *halves;
-    size_t length; // of them, at most
+    size_t length; // room in `halves`
 } SentPiece;
 
 static struct {
@@ -287,8 +287,7 @@ static void begin_average(float *values, size_t count)
                        request);
 }
 
-// Within one machine the cores that would move the gradients are those that compute them, so there
-// is nothing to gain from doing both at once.
+// On one machine the cores that would move the gradients compute them: overlap gains nothing.
 static void average(const Parameters *parameters, size_t offset, size_t count)
 {
     if (world_spans_hosts())
@@ -319,7 +318,7 @@ static void finish(const Parameters *parameters)
     for (int i = 0; i < under_way.count; i++) {
         const SentPiece *piece = &under_way.pieces[i];
         if (piece->compressed)
-            expand(piece->values, piece->halves, piece->count);
+            expand_average(piece->values, piece->halves, piece->count);
         else if (!piece->hierarchical)
             finish_average(piece->values, piece->count, world_size());
     }

@@ -32,7 +32,7 @@ static struct {
     size_t length; // how many fit
 } nccl;
 
-#define PATIENCE 10 // seconds
+#define MAX_WAIT 10 // seconds
 
 // Returns the same result on all ranks: the reason why NCCL can't be used, or NULL. If NCCL fails
 // on one rank, the others may wait for it inside NCCL forever: then that rank aborts the job.
@@ -43,7 +43,7 @@ static const char *agreed(ncclResult_t own, MPI_Comm comm)
     MPI_Request request;
     MPI_Iallreduce(MPI_IN_PLACE, &result, 1, MPI_INT, MPI_MAX, comm, &request);
     for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;)
-        if (own != ncclSuccess && seconds_now() - begin > PATIENCE)
+        if (own != ncclSuccess && seconds_now() - begin > MAX_WAIT)
             die("NCCL does not start on this rank: %s; HVD_TRANSPORT=mpi does without it",
                 ncclGetErrorString(own));
     return result == (int)ncclSuccess ? NULL : ncclGetErrorString((ncclResult_t)result);
@@ -66,12 +66,11 @@ const char *hvd_nccl_start(MPI_Comm comm)
         nccl.comm = NULL;
     problem = agreed(result, comm);
     if (problem) {
-        // It stays as it is: some ranks have none, and to end it the ranks that have one would wait
-        // for these.
+        // Not destroyed: ncclCommDestroy would wait for ranks that have no communicator.
         nccl.comm = NULL;
         return problem;
     }
-    // Messages first: the other ranks wait for them, and the kernels that compute fill the GPU.
+    // Highest priority: other ranks wait, and computing kernels fill the GPU.
     int least, greatest;
     CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CUDA(cudaStreamCreateWithPriority(&nccl.stream, cudaStreamNonBlocking, greatest));

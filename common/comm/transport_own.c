@@ -52,7 +52,7 @@ const Transport hvd_own = {
     .broadcast = own_broadcast,
 };
 
-// A rank that has joined contributes zeros to one sum of all gradients.
+// Ranks that contribute gradients, not zeros.
 static int contributing;
 
 static void joined_average(const Parameters *parameters, size_t offset, size_t count)

@@ -55,7 +55,7 @@ static void check_launcher(void)
             "shell that srun started unset SLURM_STEP_ID; else use mpirun or srun --mpi=pmix",
             launcher_size(), world.size);
     else if (launcher_rank() > 0)
-        exit(STATUS_USER_MUST); // the first process speaks for all
+        exit(STATUS_USER_MUST); // rank 0 prints the error
     else
         die("another MPI's launcher started %d processes, and Open MPI sees %d: use the mpirun of "
             "Open MPI (mpirun --version tells which one it is)",
@@ -87,7 +87,7 @@ MPI_Comm ranks_of_machine(MPI_Comm comm, int key)
 }
 
 // The ranks of this machine.
-static void find_neighbours(void)
+static void find_local_rank(void)
 {
     MPI_Comm machine = ranks_of_machine(MPI_COMM_WORLD, world.rank);
     int local_rank, local_size;
@@ -127,7 +127,7 @@ void world_start(void)
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     check_launcher();
-    find_neighbours();
+    find_local_rank();
     for (int i = 0; i < CHANNELS; i++) {
         PMPI_Comm_dup(MPI_COMM_WORLD, &world.comms[i]); // no event: it is a part of hvd_init
         MPI_Comm_set_name(world.comms[i], channel_names[i]);
@@ -223,7 +223,7 @@ bool world_owns(MPI_Comm comm)
 
 bool world_spans_hosts(void)
 {
-    static int hosts; // 0: not asked yet
+    static int hosts; // 0: not known; 2: several
     if (hosts == 0)
         hosts = launcher_place().local_size < world.size ? 2 : 1;
     return hosts > 1;

@@ -8,15 +8,13 @@
 #include <mpi.h>
 #include <stdbool.h>
 
-// Starts MPI, once; every rank must call it. exit(0), or the end of main, then ends MPI, which
-// waits for all ranks; any other exit status leaves MPI as it is, and mpirun ends the other ranks.
-// A process started without mpirun is a job of one rank, and says so. Exits if another MPI's
-// launcher started it, whose ranks Open MPI can't see.
+// Starts MPI, once; every rank must call it. exit(0), or the end of main, calls MPI_Finalize, which
+// waits for all ranks; after another exit status mpirun ends the other ranks. Without mpirun: a job
+// of one rank, with a note. Exits if another MPI's launcher started the process.
 void world_start(void);
 void world_stop(void);
 bool world_started(void); // and not stopped
-// Has `function` called, on every rank, before MPI is ended in order; several in the order in which
-// they were named.
+// Registers a function that every rank calls before MPI_Finalize, in the order of registration.
 void world_before_stop(void (*function)(void));
 // Exits with an error message where world_start has not been called yet, or MPI has been ended;
 // `caller` is the function that needs it.
@@ -27,12 +25,10 @@ void world_called(const char *caller);
 // Before main (start.c): exits where a limit on the address space leaves too little for MPI's
 // start.
 void world_need_memory(void);
-// At exit: world_stop() where the status is 0. MPI can only be ended in order where every rank
-// comes to its end; a rank that fails must not wait for the others: it leaves, and mpirun ends
-// them.
+// At exit: world_stop() if the status is 0. A rank that fails must not wait in MPI_Finalize for the
+// others: it exits, and mpirun ends them.
 void world_end(int status);
-// In a child that was forked: it is no rank, its end is not the job's, and communication exits with
-// an error message.
+// In a forked child: it is no rank, its end does not end the job, communication is an error.
 void world_forget(void);
 
 // 0 and 1 before world_start.
@@ -49,10 +45,10 @@ typedef enum {
 // Exits with an error message where MPI does not run.
 MPI_Comm world_comm(WorldChannel channel);
 bool world_owns(MPI_Comm comm); // whether it is one of these
-// The ranks of a communicator that are on this machine, a simulated one counting as such, by `key`.
+// Splits off the communicator's ranks on this (real or simulated) machine, ordered by `key`.
 // Collective; the caller frees it.
 MPI_Comm ranks_of_machine(MPI_Comm comm, int key);
-// Whether they are on several machines; asked once, since each query costs.
+// Whether the job's ranks are on several machines; cached, since each query costs.
 bool world_spans_hosts(void);
 // The ranks of a communicator, as ranks of the job, in their order; `ranks` has room for all. Returns
 // how many there are.

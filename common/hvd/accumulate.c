@@ -9,7 +9,7 @@
 
 typedef struct {
     Optimizer optimizer;
-    int passes, passed; // for an update, and since the last one
+    int passes, passed; // of an update; done for the next
     Parameters mean;    // the model's, with gradients of its own
 } Accumulator;
 

@@ -5,8 +5,8 @@
 
 #include "nn/optimizer.h"
 
-// An optimizer that passes the mean of each `passes` gradients, two at least, to `optimizer`, which
-// it owns and has the name of.
+// An optimizer that gives the mean of every `passes` (2 or more) gradients to `optimizer`, which it
+// owns and has the name of.
 Optimizer *hvd_accumulate(Optimizer *optimizer, int passes);
 
 // The number of gradients that an optimizer, however it is wrapped, holds for an incomplete update;

@@ -42,14 +42,14 @@ static void checkpoint_called(const char *caller)
     trace_call_by(caller);
 }
 
-static void check_place(const char *caller, const char *folder, const char *name)
+static void check_path(const char *caller, const char *folder, const char *name)
 {
     checkpoint_dir_is_used();
     if (!folder || !name)
         die("%s: there is no %s (NULL)", caller, folder ? "name" : "folder");
 }
 
-void checkpoint_take_roots(void *bytes, size_t count)
+void checkpoint_broadcast(void *bytes, size_t count)
 {
     if (world_size() > 1)
         MPI_Bcast(bytes, (int)count, MPI_BYTE, 0, world_comm(WORLD_VARIABLES));
@@ -77,7 +77,7 @@ typedef struct {
     const Training *training;
     const char *folder, *name;
     char token[TOKEN_LENGTH + 1];
-    Safetensors *state; // what the main file would be on this rank
+    Safetensors *state; // this rank's main file, to compare
     bool parts;         // ranks have parts
 } Save;
 
@@ -114,7 +114,7 @@ static int write_beside(const Save *save)
             say_lost(beside, fault);
         free(beside);
     }
-    checkpoint_take_roots(&fault, sizeof fault);
+    checkpoint_broadcast(&fault, sizeof fault);
     return fault;
 }
 
@@ -125,7 +125,7 @@ static uint64_t *roots_hashes(Safetensors *state)
     uint64_t *hashes = allocate(count, sizeof *hashes);
     for (size_t i = 0; i < count && world_rank() == 0; i++)
         hashes[i] = safetensors_hash(state, (int)i);
-    checkpoint_take_roots(hashes, count * sizeof *hashes);
+    checkpoint_broadcast(hashes, count * sizeof *hashes);
     return hashes;
 }
 
@@ -204,7 +204,7 @@ static bool write_files(const Save *save)
     Outcome outcome = NOT_SAVED;
     if (!any && world_rank() == 0)
         outcome = rename_main(save);
-    checkpoint_take_roots(&outcome, sizeof outcome);
+    checkpoint_broadcast(&outcome, sizeof outcome);
     if (save->parts)
         end_part(save, outcome);
     if (world_rank() == 0 && outcome == NOT_SAVED)
@@ -240,14 +240,14 @@ bool checkpoint_save_as(const char *caller, const Training *training, const char
 {
     checkpoint_need_ranks(caller);
     check_training(caller, training, weights_only);
-    check_place(caller, folder, name);
+    check_path(caller, folder, name);
     Save save = {.training = training, .folder = folder, .name = name, .parts = !weights_only};
     if (world_rank() == 0) {
         try_folders(folder); // where it is missing the save fails, and the training goes on
         draw_token(save.token);
     }
     checkpoint_begin_call(caller, name);
-    checkpoint_take_roots(save.token, sizeof save.token);
+    checkpoint_broadcast(save.token, sizeof save.token);
     save.state = weights_only ? make_weights_file(training->model)
                               : make_main_file(training, world_size(), save.token);
     bool saved = write_files(&save);
@@ -299,7 +299,7 @@ bool write_checkpoint(const Training *training, const char *path)
 
 bool sync_folder(const char *folder)
 {
-    check_place(__func__, folder, "");
+    check_path(__func__, folder, "");
     int fault = sync_names(folder);
     if (fault)
         say_lost(folder, fault);
@@ -326,17 +326,17 @@ static char *furthest_whole(const char *folder)
 char *latest_checkpoint(const char *folder)
 {
     trace_call();
-    check_place(__func__, folder, "");
+    check_path(__func__, folder, "");
     return furthest_whole(folder);
 }
 
 // Sets the values with which fit() continues.
 typedef struct {
     Resume resume;
-    char *path;        // of the file:
-    Safetensors *file; // this rank's part, or what the main file says in its place
+    char *path;        // of `file`
+    Safetensors *file; // this rank's part, or the main file
     bool mine;         // it is this rank's part
-    bool exact;        // and all goes on where it was
+    bool exact;        // all batches continue
     bool same_ranks;
 } Restored;
 
@@ -422,7 +422,7 @@ static void say_what_is_new(const Restored *r, const Saved *saved, const Fit *fi
 {
     if (r->exact)
         return;
-    if (*saved->token == '\0' && saved->step == 0) // nothing is, with a seed
+    if (*saved->token == '\0' && saved->step == 0) // nothing, with a seed
         return;
     char *why =
         r->same_ranks || *saved->token == '\0'
@@ -503,7 +503,7 @@ void restore_checkpoint(Model *model, Fit *fit, const char *folder, const char *
 {
     checkpoint_called(__func__);
     check_model(__func__, model);
-    check_place(__func__, folder, name);
+    check_path(__func__, folder, name);
     restore(model, fit, folder, name);
 }
 
@@ -511,14 +511,14 @@ bool restore_latest(Model *model, Fit *fit, const char *folder)
 {
     checkpoint_called(__func__);
     check_model(__func__, model);
-    check_place(__func__, folder, "");
+    check_path(__func__, folder, "");
     char name[64] = "";
     char *latest = world_rank() == 0 ? furthest_whole(folder) : NULL;
     if (latest)
         snprintf(name, sizeof name, "%s", latest);
     free(latest);
     checkpoint_begin_call(__func__, "the latest checkpoint");
-    checkpoint_take_roots(name, sizeof name);
+    checkpoint_broadcast(name, sizeof name);
     checkpoint_end_call();
     if (world_rank() == 0 && *name)
         printf("Restoring from %s/%s\n", folder, name);

@@ -29,20 +29,20 @@
 
 #pragma GCC visibility push(default) // a step may call what follows
 
-// When the callback checkpoint() saves. Fields that are not set are 0.
+// When, and where, checkpoint() saves. Default: 0.
 typedef struct {
     const char *folder; // made where there is none
     int every;          // n: after every n-th step of an epoch, too
     int keep;           // only so many of the latest ones stay; 0: all
-    bool best;          // the best epoch's is there as "best", too
-    bool best_only;     // it alone is
+    bool best;          // also saves the best epoch, as "best"
+    bool best_only;     // only the best epoch's
     bool weights_only;  // files of the root's variables alone: load_weights() reads them
 } Checkpoint;
 
 // A callback that saves the training: as ckpt-EPOCH when EPOCH epochs are done, as ckpt-EPOCH-STEP
 // when, after them, STEP steps of the next one are. The best epoch is the first one with the
-// highest validation accuracy (without validation: accuracy) on the root, which also says at the
-// end which one it was. All workers add it, since they save together, in collective calls. Its
+// highest validation accuracy (without validation: accuracy) on the root; if `verbose`, the end of
+// training names it. All workers add it, since they save together, in collective calls. Its
 // position in the list does not matter: with hvd_metric_average in the list, before or behind it,
 // the accuracy is the average.
 //

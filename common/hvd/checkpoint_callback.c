@@ -22,11 +22,11 @@
 typedef struct {
     Callback callback;
     Checkpoint plan; // folder: owned
-    double best[2];  // which epoch it was, from 1 (0: there was none yet), and its figure
-    bool begins;     // the training does: its first epoch comes
+    double best[2];  // the epoch, from 1 (0: none yet), and its accuracy
+    bool begins;     // before the first epoch
 } Saver;
 
-enum { EPOCH, FIGURE };
+enum { EPOCH, ACCURACY };
 
 static bool names_token(const char *path, const char *token)
 {
@@ -38,7 +38,7 @@ static bool names_token(const char *path, const char *token)
 }
 
 // Whether a checkpoint has another model or kind of optimizer; one of weights names no optimizer.
-static bool is_anothers(const char *folder, const char *name, const Model *model)
+static bool is_foreign(const char *folder, const char *name, const Model *model)
 {
     char *path = main_path(folder, name, NULL);
     Safetensors *file = safetensors_read_header(path);
@@ -52,15 +52,15 @@ static bool is_anothers(const char *folder, const char *name, const Model *model
     return other;
 }
 
-// Refuses a folder in which checkpoints would be lost or confused.
+// Refuses a folder if checkpoints would be lost or confused.
 static void check_folder(const Saver *s, const Training *training)
 {
     make_folders(s->plan.folder);
     char *missing, *latest = furthest_checkpoint(s->plan.folder, &missing);
     bool begins = training->epochs_done == 0 && training->steps_done == 0;
-    // (Else a program has set its epoch.)
+    // Else the program has set the epoch.
     bool restored = training->history.epochs > 0 || (training->epochs_done == 0 && !begins);
-    bool other = latest && restored && is_anothers(s->plan.folder, latest, training->model);
+    bool other = latest && restored && is_foreign(s->plan.folder, latest, training->model);
     if (!latest && missing)
         latest = format_text("one without %s", missing);
     free(missing);
@@ -116,7 +116,7 @@ static void saver_train_begin(Callback *self, Training *training)
         check_folder(s, training);
 }
 
-// All callbacks have begun, of which one may broadcast.
+// Not in train_begin: a later callback may broadcast.
 static void saver_epoch_begin(Callback *self, Training *training)
 {
     Saver *s = (Saver *)self;
@@ -129,14 +129,14 @@ static void saver_epoch_begin(Callback *self, Training *training)
 static bool is_best(Saver *s, const Training *training)
 {
     const Logs *logs = &training->logs;
-    double figure = logs->val_images > 0 ? logs->val_accuracy : logs->accuracy;
-    bool best = s->best[EPOCH] < 1 || figure > s->best[FIGURE];
+    double accuracy = logs->val_images > 0 ? logs->val_accuracy : logs->accuracy;
+    bool best = s->best[EPOCH] < 1 || accuracy > s->best[ACCURACY];
     checkpoint_begin_call(s->callback.name, "the best epoch");
-    checkpoint_take_roots(&best, sizeof best);
+    checkpoint_broadcast(&best, sizeof best);
     checkpoint_end_call();
     if (best) {
         s->best[EPOCH] = training->epochs_done;
-        s->best[FIGURE] = figure;
+        s->best[ACCURACY] = accuracy;
     }
     return best;
 }
@@ -172,7 +172,7 @@ static void saver_train_end(Callback *self, Training *training)
     const Saver *s = (const Saver *)self;
     if (training->verbose && s->best[EPOCH] > 0)
         printf("Best epoch: %.0f (%s: %.4f)\n", s->best[EPOCH],
-               training->validation ? "val_accuracy" : "accuracy", s->best[FIGURE]);
+               training->validation ? "val_accuracy" : "accuracy", s->best[ACCURACY]);
 }
 
 static void saver_release(Callback *self)

@@ -18,10 +18,9 @@ enum { TOKEN_LENGTH = 16 }; // hexadecimal digits
 char *main_path(const char *folder, const char *name, const char *token);
 char *part_path(const char *folder, const char *name, int rank, const char *token);
 
-// The name of the whole checkpoint that is furthest in its training; else "best"; NULL where there
-// is neither, and where there is no folder. `missing`, if not NULL, gets the path of a file that a
-// further one, passed over, lacks; else NULL. The caller frees both. A main file whose header can't
-// be read makes the program exit with an error message.
+// The name of the latest complete checkpoint; else "best"; else NULL. `missing`, if not NULL, gets
+// the path of a file that a later, incomplete one lacks, or NULL. The caller frees both. Exits with
+// an error message if a main file's header can't be read.
 char *furthest_checkpoint(const char *folder, char **missing);
 
 // The path of a rank's part of the checkpoint whose main file names this token, which the caller

@@ -1,4 +1,4 @@
-// What checkpoint.c has for the callback of checkpoint_callback.c.
+// Functions of checkpoint.c for checkpoint_callback.c.
 
 #ifndef HVDLAB_CHECKPOINT_INSIDE_H
 #define HVDLAB_CHECKPOINT_INSIDE_H
@@ -10,9 +10,9 @@
 // Exits without hvd_init; without a launcher this process is the whole job, and needs none.
 void checkpoint_need_ranks(const char *caller);
 
-// Between these two calls, which all ranks make, all ranks take the root's bytes.
+// A collective call, in which all ranks get the root's bytes.
 void checkpoint_begin_call(const char *caller, const char *name);
-void checkpoint_take_roots(void *bytes, size_t count);
+void checkpoint_broadcast(void *bytes, size_t count);
 void checkpoint_end_call(void);
 
 // save_checkpoint(), for that caller; or the weights alone.

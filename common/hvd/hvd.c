@@ -26,20 +26,20 @@
 typedef struct {
     Optimizer optimizer;
     size_t threshold; // floats in a piece, at least
-    int passes;       // gradients that an update is the mean of, on each worker
-    size_t sent;      // floats that are averaged, or under way
+    int passes;       // batches of an update, on each worker
+    size_t sent;      // gradients[0 ... sent - 1] have been sent
     bool averaged;    // all of them are, and not applied yet
     const Parameters *parameters;
-    bool agreed;                // on these, before the first gradients
+    bool agreed;                // all ranks have the same arenas
     const Transport *transport; // of this update
     uint64_t model;             // the hash of the model's description
-    Update rule;                // of which the next two are
+    Update rule;                // last described (below)
     char rule_text[256];
     uint64_t rule_hash;
 } Distributed;
 
 // A transport transfers the pieces of one optimizer at a time.
-static Distributed *under_way;
+static Distributed *sending;
 
 // Begins to average the gradients up to `end`.
 static void send_piece(Distributed *d, size_t end)
@@ -67,8 +67,8 @@ static void describe_rule(Distributed *d)
     d->rule_hash = hash_text(d->rule_text);
 }
 
-// In every update: a difference would let weights drift apart, or ranks wait forever. Returns how
-// many ranks contribute gradients.
+// Compares each update among the ranks: else weights drift apart, or ranks wait forever. Returns
+// how many contribute gradients.
 static int agree_on_update(Distributed *d)
 {
     describe_rule(d);
@@ -103,15 +103,15 @@ static void complete(Distributed *d)
     timeline_pieces_averaged();
     span_end();
     d->averaged = true;
-    under_way = NULL;
+    sending = NULL;
 }
 
 // Before the first gradients of an update are sent.
 static void begin_update(Distributed *d, const Parameters *parameters)
 {
-    if (under_way)
-        complete(under_way);
-    under_way = d;
+    if (sending)
+        complete(sending);
+    sending = d;
     d->sent = 0;
     d->averaged = false;
     if (d->parameters != parameters)
@@ -125,14 +125,14 @@ static void begin_update(Distributed *d, const Parameters *parameters)
     d->transport = hvd_transport(working, world_comm(WORLD_GRADIENTS));
 }
 
-// Not called if the program's own optimizer wraps this one, unless that calls it.
+// A program's optimizer that wraps this one may leave this call out.
 static void gradient_ready(Optimizer *self, const Parameters *parameters, size_t offset,
                            size_t length)
 {
     Distributed *d = (Distributed *)self;
     world_need(self->name);
-    if (length == 0) { // what is under way must not arrive later than the gradients to come
-        if (under_way == d)
+    if (length == 0) { // the next batch overwrites these gradients
+        if (sending == d)
             complete(d);
         return;
     }
@@ -150,7 +150,7 @@ static void distributed_apply(Optimizer *self, const Parameters *parameters)
 {
     Distributed *d = (Distributed *)self;
     world_need(self->name);
-    if (!d->averaged && under_way != d)
+    if (!d->averaged && sending != d)
         begin_update(d, parameters);
     if (!d->averaged)
         complete(d);
@@ -166,10 +166,10 @@ static void undistributed_apply(Optimizer *self, const Parameters *parameters)
 static void release(Optimizer *self)
 {
     Distributed *d = (Distributed *)self;
-    if (under_way == d && world_started())
+    if (sending == d && world_started())
         complete(d);
-    if (under_way == d)
-        under_way = NULL;
+    if (sending == d)
+        sending = NULL;
     free((void *)(uintptr_t)self->name);
 }
 
@@ -223,7 +223,7 @@ Optimizer *hvd_distributed_optimizer_every(Optimizer *optimizer, int passes)
     return passes > 1 ? hvd_accumulate(distributed, passes) : distributed;
 }
 
-// ---- The same weights everywhere.
+// ---- Broadcast of the model.
 
 static void broadcast_model(const char *caller, Model *model, int root)
 {
@@ -256,7 +256,7 @@ static void broadcast_model(const char *caller, Model *model, int root)
         transport->broadcast(statistics, length, root);
 
     int64_t counts[] = {optimizer->iterations, model_passes(model),
-                        !optimizer_is_in_parts(optimizer)}; // else each has its parts
+                        !optimizer_is_in_parts(optimizer)}; // 0: in shards
     MPI_Bcast(counts, 3, MPI_INT64_T, root, comm);
     optimizer->iterations = counts[0];
     model_set_passes(model, counts[1]);
@@ -299,7 +299,7 @@ Callback *hvd_broadcast_variables(int root)
     return &b->callback;
 }
 
-// ---- The same figures everywhere.
+// ---- Averages of the metrics.
 
 static void average_epoch_end(Callback *self, Training *training)
 {
@@ -348,11 +348,11 @@ typedef struct {
     int epochs;
     double last;        // the rate of the last update
     float momentum;     // the optimizer's own
-    int64_t iterations; // its updates before this batch
+    int64_t iterations; // updates before this batch
 } Warmup;
 
-// Momentum contains updates at the old rate; in v = m v - lr g they would count too little beside
-// the new ones. A batch may be one of several passes of an update: the rate of the last one counts.
+// Momentum v = m v - lr g holds updates at the old rate, which would count too little. An update
+// may have several batches: the rate of the last one counts.
 static void warmup_batch_begin(Callback *self, Training *training)
 {
     Warmup *w = (Warmup *)self;

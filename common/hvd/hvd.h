@@ -24,8 +24,8 @@
 // piece during the pass.
 //
 // Gradients travel through NCCL where every worker has a GPU of its own, else through MPI;
-// HVD_TRANSPORT=nccl or mpi insists on one (auto: the choice). HVD_COMPRESSION=bf16 (none) sends
-// them as bfloat16, half the bytes, and adds them up as such.
+// HVD_TRANSPORT=nccl or mpi forces one (auto: this rule). HVD_COMPRESSION=bf16 (none) sends them as
+// bfloat16, half the bytes, and adds them up as such.
 //
 // In each update the workers agree on the model, its loss, which update it is, how many passes make
 // one, and the wrapped optimizer with its constants, learning rate and momentum.
@@ -69,7 +69,7 @@ USE_RESULT Callback *hvd_learning_rate_warmup(float lr, int epochs);
 
 #pragma GCC visibility pop
 
-// Inside the library: true where a distributed optimizer is part of this one.
+// Inside the library: whether this optimizer is, or wraps, a distributed one.
 bool hvd_is_distributed(const Optimizer *optimizer);
 
 #endif

@@ -11,10 +11,10 @@
 //     HVD_JOB=any-word                            the same in the whole job, and nowhere else
 //
 // They find each other over TCP, in any order of starts. After HVD_STALL_SECONDS (10; 0: never) a
-// warning names the missing processes; after HVD_START_SECONDS (60) the process exits with
-// status 2. A connection without HVD_JOB's word, or with an unexpected message, is closed with a
-// warning and does not affect the others. The word keeps jobs apart; it is no secret from those who
-// can read the network.
+// warning names a missing process; after HVD_START_SECONDS (60) the process exits with status 2. A
+// connection without HVD_JOB's word, or with an unexpected message, is closed with a warning and
+// does not affect the others. The word keeps jobs apart; it is no secret from those who can read
+// the network.
 //
 // The model's weights, without its moving statistics, are cut into one part for each server, of
 // equal sizes up to a remainder. A server keeps one part, and its optimizer updates it. A worker
@@ -86,7 +86,7 @@ void ps_apply(PsServer *server, const float *gradients);
 // Prints the numbers of pulls, pushes and updates; the staleness of the pushes (the number of
 // updates between a worker's pull and its push); and the pushes per second, from the time when
 // every worker had pushed once until the first one left. Then leaves the job and frees everything
-// but the model; the state of its optimizer, too.
+// but the model; also frees its optimizer's state.
 void ps_server_stop(PsServer *server);
 
 // ---- A worker.

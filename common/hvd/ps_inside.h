@@ -1,5 +1,5 @@
 // What servers and workers have in common (ps.h): the job's environment, the parts of the weights,
-// and what they say to each other. The payloads, in the order in which they travel:
+// and their messages, in their order:
 //
 //     message          from       payload
 //     PS_HELLO         worker     PsHello: who it is, and of which job
@@ -43,7 +43,7 @@ typedef struct {
     Role role;
     char word[PS_WORD];
     TcpAddress *servers; // owned
-    // Of waiting for others: seconds_now(); seconds until the next warning, 0: none; and at most.
+    // Start of the wait (seconds_now()); seconds to the next warning (0: none), and to the error.
     double begin, warning, most;
 } PsJob;
 
@@ -75,9 +75,9 @@ static inline bool ps_is_sending(const PsLink *link)
     return link->sent < link->count;
 }
 
-// Adds a message behind the pending ones. Returns where the caller puts its payload; then ps_send.
+// Queues a message. Returns the address for its payload; then ps_send.
 unsigned char *ps_add(PsLink *link, PsMessage kind, size_t length);
-// Sends what the connection takes just now; false: it is at its end.
+// Sends without waiting; false: the connection has ended.
 bool ps_send(PsLink *link);
 // Tells the other end, until the deadline (seconds_now()) at most, that a server is gone.
 void ps_tell_lost(PsLink *link, uint32_t gone, double deadline);

@@ -22,7 +22,7 @@ static const char *needed(Setting setting, const char *example)
     return text;
 }
 
-// Cached: a program may call this for each of a million values.
+// Cached: programs may call this in a loop.
 static Role need_role(void)
 {
     static Role found;

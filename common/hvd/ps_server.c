@@ -57,7 +57,7 @@ struct PsServer {
     Peer *peers; // places for the workers, and for unknown clients
     int places, next_place;
     struct pollfd *polled; // the peers, then the listener
-    Peer *served;          // whose gradients lie with the program
+    Peer *served;          // whose gradients the program uses
     Seat *seats;           // of the workers
     int warnings;
     int64_t pulls, pushes, version;
@@ -96,7 +96,7 @@ static bool is_unknown(const Peer *peer)
     return peer->link.socket >= 0 && peer->worker == NOBODY;
 }
 
-// Its memory, in which gradients may lie with the program, is freed when another takes its place.
+// Keeps its memory, where the program's gradients may be, until its place is reused.
 static void close_peer(PsServer *server, Peer *peer)
 {
     close(peer->link.socket);
@@ -395,7 +395,7 @@ int64_t ps_version(const PsServer *server)
 static void count_staleness(PsServer *server, int64_t updates)
 {
     if (updates < 0 || updates >= 1 << 20)
-        return; // of a worker that lies
+        return; // invalid
     int place = (int)updates;
     if (place >= server->stale_count) {
         server->stale = enlarge(server->stale, (size_t)place + 1, sizeof *server->stale);

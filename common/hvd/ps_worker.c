@@ -99,8 +99,7 @@ static void receive(PsWorker *worker, int number)
             ps_server_name(&worker->job, number));
 }
 
-// Waits until that server's connection can be read, or written (POLLOUT); any server may be lost
-// meanwhile.
+// Waits until that connection can be read, or written (POLLOUT); detects other lost servers.
 static void wait_for_servers(PsWorker *worker, int number, short events, int milliseconds)
 {
     int count = worker->job.role.servers;

@@ -31,7 +31,7 @@ enum { STOPPED = -1, ELSEWHERE = -2 }; // as an epoch: the training has ended; n
 
 enum { TAG = 1, LEAVES = INT_MAX }; // as a training: the rank has no further one
 
-static int training_count; // that have ended here
+static int training_count; // trainings ended here
 
 // What the root knows of a rank.
 typedef struct {
@@ -155,8 +155,8 @@ static void begin_receiving(void)
         known[rank] = (Known){.ended = -1, .row_of = -1, .elsewhere = -1};
 }
 
-// The row of a rank in the root's training. Skips rows of earlier trainings, which exist if the
-// rank made more epochs than the root.
+// The row of a rank in the root's training. Skips rows of earlier trainings with more epochs than
+// the root's.
 static RankRow row_from(int rank)
 {
     Known *k = &known[rank];

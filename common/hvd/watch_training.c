@@ -16,7 +16,7 @@
 // State of the main thread, the only one that may train with other ranks.
 static bool warned; // in this training
 
-static bool is_held_together(const Training *training)
+static bool is_distributed(const Training *training)
 {
     return world_started() && world_size() > 1 &&
            hvd_is_distributed(model_optimizer(training->model));
@@ -25,7 +25,7 @@ static bool is_held_together(const Training *training)
 static void compare_plans(Callback *self, Training *training)
 {
     (void)self;
-    if (!is_held_together(training))
+    if (!is_distributed(training))
         return;
     warned = false;
     world_need(model_optimizer(training->model)->name);
@@ -54,7 +54,7 @@ static bool is_close(double a, double b)
 static void compare_weights(Callback *self, Training *training)
 {
     (void)self;
-    if (!is_held_together(training) || warned || !model_was_broadcast(training->model))
+    if (!is_distributed(training) || warned || !model_was_broadcast(training->model))
         return;
     MPI_Comm comm = world_comm(WORLD_AGREEMENT);
     agree(&(Collective){.name = "fit",
