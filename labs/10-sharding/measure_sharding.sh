@@ -83,7 +83,7 @@ reshard_table()
 {
     compile reshard
     local flags=(--images 6000 --base-lr 0.001 --seed 1 --no-shuffle --checkpoint-dir) saved
-    echo '| saved by | gone on with by | KB of each file | loss of epoch 2 |'
+    echo '| saved by | resumed by | KB of each file | loss of epoch 2 |'
     echo '| --- | --- | --- | --- |'
     run 1 "$work/yours" --epochs 2 "${flags[@]}" "$work/unbroken" | awk '/^Epoch 2/ { printf "| nobody: two epochs | | | %s |\n", $NF }'
     for pair in '1 4' '2 3' '4 1' '4 2' '4 3'; do
