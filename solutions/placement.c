@@ -27,7 +27,7 @@ static Placement find_placement(void)
     HostName *names = malloc((size_t)size * sizeof *names);
     MPI_Allgather(own, sizeof own, MPI_CHAR, names, sizeof own, MPI_CHAR, MPI_COMM_WORLD);
 
-    // placement: whose host has the same name is on the same host.
+    // placement: the workers whose hosts have the same name are on the same host.
     int first = -1;
     for (int r = 0; r < size; r++) {
         if (strcmp(names[r], own) != 0)
@@ -39,7 +39,7 @@ static Placement find_placement(void)
     }
     free(names);
 
-    // placement: a group for each host, which the rank of its first worker tells from the others.
+    // placement: a group for each host. The rank of its first worker is the group's number.
     MPI_Comm_split(MPI_COMM_WORLD, first, rank, &placement.local);
     return placement;
 }
