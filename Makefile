@@ -675,7 +675,7 @@ cluster: ## several hosts on this machine (HOSTS=4 RATE=1gbit DELAY=2ms), linked
 	@common/scripts/cluster.sh up
 
 cluster-down: ## end them, with all that runs on them
-cluster-traffic: ## what each of their links has carried (RESET=1: and from now on count again)
+cluster-traffic: ## what each of their links has carried (RESET=1: then sets the counters to zero)
 cluster-down cluster-traffic:
 	@common/scripts/cluster.sh $(@:cluster-%=%)
 
