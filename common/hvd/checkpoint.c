@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "base/launcher.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/output.h"
 #include "base/format.h"
 #include "data/batches.h"
@@ -384,23 +385,23 @@ static Safetensors *read_part(char **path, const char *folder, const char *name,
     if (!token || strcmp(token, of_token) != 0)
         die("%s: it belongs to another checkpoint than the %s/%s that is there", *path, folder,
             name);
+    if (whole_number(safetensors_metadata(part, "rank"), MAX_LAUNCHED) != rank)
+        die("%s: it is another rank's part", *path);
     return part;
 }
 
-// The optimizer's state from the parts of all ranks that saved it, however many there are now.
+// The optimizer's state from the parts of all ranks that saved it, however many there are now. That of
+// weights that no rank had updated is in none of them, and stays 0.
 static void restore_shards(Model *model, const char *folder, const char *name, const Saved *saved)
 {
-    ShardsRead *read = shards_begin(model);
+    optimizer_drop_state(optimizer_innermost(model_optimizer(model)));
     for (int r = 0; r < saved->ranks; r++) {
         char *path;
         Safetensors *part = read_part(&path, folder, name, r, saved->token);
-        put_shards(read, path, part, model);
+        put_shards(path, part, model);
         safetensors_free(part);
         free(path);
     }
-    char *main = main_path(folder, name, NULL);
-    shards_end(read, main, model);
-    free(main);
 }
 
 // The step with which the training continues: the same step; or, if the number of steps of an epoch

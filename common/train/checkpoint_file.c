@@ -441,23 +441,7 @@ static void add_shards(Safetensors *file, const Model *model)
     }
 }
 
-struct ShardsRead {
-    int count;
-    char **there; // of each tensor of the state, 1 for the numbers that are
-};
-
-ShardsRead *shards_begin(const Model *model)
-{
-    ShardsRead *read = allocate(1, sizeof *read);
-    read->count = state_count(model);
-    read->there = allocate((size_t)read->count, sizeof *read->there);
-    for (int i = model_variable_count(model); i < read->count; i++)
-        read->there[i] =
-            allocate(model_variable(model, state_tensor(model, i).variable)->length, 1);
-    return read;
-}
-
-void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Model *model)
+void put_shards(const char *path, const Safetensors *part, Model *model)
 {
     char *layout = layout_text(model);
     if (strcmp(get_text(path, part, "layout"), layout) != 0)
@@ -465,7 +449,7 @@ void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Mod
             "kind of processor",
             path);
     free(layout);
-    for (int i = model_variable_count(model); i < read->count; i++) {
+    for (int i = model_variable_count(model); i < state_count(model); i++) {
         StateTensor tensor = state_tensor(model, i);
         const Safetensor *shard = safetensors_find(part, tensor.name);
         if (!shard)
@@ -473,24 +457,10 @@ void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Mod
         if (!is_shard(part, model, &tensor, shard))
             die("%s: %s is no part of this model's", path, tensor.name);
         const Variable *variable = model_variable(model, tensor.variable);
-        size_t begin = (size_t)shard_begin(part, variable);
-        model_write_slot_at(model, tensor.slot, variable->offset + begin, (size_t)shard->count,
-                            shard->data);
-        memset(read->there[i] + begin, 1, (size_t)shard->count);
+        model_write_slot_at(model, tensor.slot,
+                            variable->offset + (size_t)shard_begin(part, variable),
+                            (size_t)shard->count, shard->data);
     }
-}
-
-void shards_end(ShardsRead *read, const char *path, const Model *model)
-{
-    for (int i = model_variable_count(model); i < read->count; i++) {
-        StateTensor tensor = state_tensor(model, i);
-        size_t length = model_variable(model, tensor.variable)->length;
-        if (memchr(read->there[i], 0, length))
-            die("%s: a part of %s is in no worker's shard", path, tensor.name);
-        free(read->there[i]);
-    }
-    free(read->there);
-    free(read);
 }
 
 // ---- A rank's part.

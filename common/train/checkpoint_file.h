@@ -60,12 +60,8 @@ void put_callbacks(const char *path, const Safetensors *file, const Callbacks *c
 // Whether the optimizer's state is in parts, of which this process has some.
 bool state_is_in_parts(const Model *model);
 
-// Restores an optimizer's state that is in the parts of all ranks: put_shards takes what is in one of
-// them; shards_end exits with an error message, which names the main file, where a number is in none.
-typedef struct ShardsRead ShardsRead;
-ShardsRead *shards_begin(const Model *model);
-void put_shards(ShardsRead *read, const char *path, const Safetensors *part, Model *model);
-void shards_end(ShardsRead *read, const char *path, const Model *model);
+// Restores what one rank's part has of an optimizer's state that is in the parts of all ranks.
+void put_shards(const char *path, const Safetensors *part, Model *model);
 
 // Checks a part, and exits with an error message if it is wrong; restores the rest of it.
 void check_part(const char *path, const Safetensors *part, const Model *model);

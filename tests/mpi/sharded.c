@@ -4,7 +4,8 @@
 // hash of the state as it was saved or restored; the weights in the end are FOLDER/NAME, which a
 // third word names. WHOLE=1: the optimizer is not in shards. CONV=1: the model has a convolution.
 // `sharded FOLDER compare A B` compares two such files.
-// OWNERS=K: whole pieces belong to ranks, from rank K on, and other ranks have no state.
+// OWNERS=K: whole pieces belong to ranks, from rank K on, and other ranks have no state. FROZEN=1: no
+// rank updates the first of them.
 
 #include <math.h>
 #include <stdio.h>
@@ -60,6 +61,8 @@ static int owner_of(const Piece *piece)
     while (pieces[n] && pieces[n] != piece)
         n++;
     pieces[n] = piece;
+    if (n == 0 && getenv("FROZEN"))
+        return -1;
     return (n + atoi(getenv("OWNERS"))) % hvd_size();
 }
 
@@ -72,6 +75,8 @@ static void keep_of_owner(Piece *piece)
 
 static void update_by_owner(Piece *piece)
 {
+    if (owner_of(piece) < 0)
+        return;
     if (owner_of(piece) == hvd_rank())
         update_weights(piece, 0, piece_count(piece));
     hvd_broadcast(piece_weights(piece), (size_t)piece_count(piece), owner_of(piece));

@@ -59,6 +59,11 @@ for first in 0 2; do
     done
 done
 
+# A layer that no rank updates has no state.
+FROZEN=1 OWNERS=0 done_well 2 save by-frozen unbroken
+FROZEN=1 OWNERS=0 done_well 3 load by-frozen frozen
+same_weights by-frozen unbroken frozen
+
 # names WORDS: one line that names the part, and status 2.
 names()
 {
@@ -73,7 +78,7 @@ names 2 "ckpt-1.rank-3.safetensors: the file is damaged"
 rm "$part"
 names 3 "ckpt-1.rank-3.safetensors: No such file or directory; it belongs to"
 cp "$folder/by-4/ckpt-1.rank-2.safetensors" "$part" # of the same checkpoint, but not this rank's
-names 1 "ckpt-1.safetensors: a part of optimizer/"
+names 1 "ckpt-1.rank-3.safetensors: it is another rank's part"
 cp "$folder/part" "$part"
 done_well 1 load by-4 again
 

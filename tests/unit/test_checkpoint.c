@@ -240,6 +240,7 @@ START_TEST(what_can_not_be_is_refused)
         {path, "history", "[{\"loss\":1}]", "its history lacks"},
         {path, "history", "{", "its history is no list"},
         {part, "token", "0", "it belongs to another checkpoint"},
+        {part, "rank", "1", "it is another rank's part"},
         {part, "metrics", "1 2", "its metrics is '1 2', and has to be 5 numbers"},
         {part, "seed", "", "its seed is ''"},
     };
