@@ -488,12 +488,13 @@ path_lines()
 stands()
 {
     state=$(state "$1")
-    [ "$state" != edited ] || case $(verdict "$1") in
-    '') ;;
-    passed) state=passed ;;
-    *) state="failed $(verdict "$1")" ;;
+    result=
+    [ "$state" != edited ] || result=$(verdict "$1")
+    case $result in
+    '') echo "$state" ;;
+    passed) echo passed ;;
+    *) echo "failed $result" ;;
     esac
-    echo "$state"
 }
 
 progress()
