@@ -67,6 +67,22 @@ static inline Outcome assert_refused(void (*body)(const void *), const void *arg
     return outcome;
 }
 
+// A call that ends the program in that way, for a table of them.
+typedef struct {
+    void (*call)(void);
+    const char *words;
+} RefusedCall;
+
+static inline void make_call(const void *refused)
+{
+    ((const RefusedCall *)refused)->call();
+}
+
+static inline void assert_call_refused(const RefusedCall *refused)
+{
+    assert_refused(make_call, refused, refused->words);
+}
+
 // Runs a suite, each test in a process of its own; the result is main's.
 static inline int run_suite(Suite *suite)
 {

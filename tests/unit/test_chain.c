@@ -152,10 +152,7 @@ static void blocks_that_do_not_fit(void)
     chain(4, create_unfit, 0.1f);
 }
 
-static const struct {
-    void (*mistake)(void);
-    const char *words;
-} mistakes[] = {
+static const RefusedCall mistakes[] = {
     {forward_without_the_one_before,
      "block 1 reads the activations of block 0, which are not there"},
     {backward_from_the_first, "block 0 needs the gradient of block 1"},
@@ -168,14 +165,9 @@ static const struct {
     {blocks_that_do_not_fit, "chain: block 1 gives 20 numbers, and block 2 reads 21"},
 };
 
-static void make_mistake(const void *index)
-{
-    mistakes[*(const int *)index].mistake();
-}
-
 START_TEST(a_mistake_ends_in_one_line)
 {
-    assert_refused(make_mistake, &_i, mistakes[_i].words);
+    assert_call_refused(&mistakes[_i]);
 }
 END_TEST
 

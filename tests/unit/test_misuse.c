@@ -451,10 +451,7 @@ static void rows_nowhere(void)
     model_write_sparse_gradient(bag, 0, &(SparseGradient){.dimension = 4, .count = 1});
 }
 
-static const struct {
-    void (*mistake)(void);
-    const char *words;
-} mistakes[] = {
+static const RefusedCall mistakes[] = {
     {fit_before_compile, "fit: the model is not compiled yet; call compile() first"},
     {fit_of_nothing, "fit: there is no model (NULL)"},
     {fit_without_fit, "fit: there is no Fit (NULL)"},
@@ -535,16 +532,16 @@ static const struct {
     {rows_nowhere, "model_write_sparse_gradient: there is no gradient, or no rows or values in it"},
 };
 
-static void make_mistake(const void *index)
+static void make_mistake(const void *refused)
 {
     setup();
-    mistakes[*(const int *)index].mistake();
+    make_call(refused);
 }
 
 START_TEST(a_mistake_ends_in_one_line)
 {
     char *line = format_text("test_misuse: %s", mistakes[_i].words);
-    Outcome outcome = assert_refused(make_mistake, &_i, line);
+    Outcome outcome = assert_refused(make_mistake, &mistakes[_i], line);
     ck_assert_ptr_eq(strstr(outcome.err, line), outcome.err);
     free(line);
 }

@@ -318,10 +318,7 @@ static void stages_freed_within(void)
 
 #define BY_A_THREAD ": it is called by one of the threads that are at work on the devices"
 
-static const struct {
-    void (*mistake)(void);
-    const char *words;
-} mistakes[] = {
+static const RefusedCall mistakes[] = {
     {devices_nowhere, "mirrored: there is no list of 2 devices (NULL); NULL and 0 mean all"},
     {more_devices_than_there_are, "mirrored: 1000000 devices in the list, and this process has 2"},
     {free_from_within, "mirrored_free" BY_A_THREAD},
@@ -353,16 +350,16 @@ static const struct {
              "the program's own calls it"},
 };
 
-static void make_mistake(const void *index)
+static void make_mistake(const void *refused)
 {
     setup();
-    mistakes[*(const int *)index].mistake();
+    make_call(refused);
 }
 
 START_TEST(a_mistake_ends_in_one_line)
 {
     char *line = format_text("test_misuse_devices: %s", mistakes[_i].words);
-    Outcome outcome = assert_refused(make_mistake, &_i, line);
+    Outcome outcome = assert_refused(make_mistake, &mistakes[_i], line);
     ck_assert_ptr_eq(strstr(outcome.err, line), outcome.err);
     free(line);
 }

@@ -469,10 +469,7 @@ static void disk_is_full(void)
         batches_next(batches); // nothing of Check's, which writes to a file, too
 }
 
-static const struct {
-    void (*does)(void);
-    const char *says;
-} endings[] = {
+static const RefusedCall endings[] = {
     {null_to_cache, "pipeline_cache: there is no pipeline (NULL)"},
     {taken_twice, "pipeline_shuffle: another stage takes these images already"},
     {forgotten_at_the_end, "batches_from: a stage takes these batches already"},
@@ -496,14 +493,9 @@ static const struct {
 };
 enum { ENDINGS = sizeof endings / sizeof *endings };
 
-static void do_it(const void *argument)
-{
-    endings[*(const int *)argument].does();
-}
-
 START_TEST(mistakes_end_the_program_with_one_line)
 {
-    assert_refused(do_it, &_i, endings[_i].says);
+    assert_call_refused(&endings[_i]);
 }
 END_TEST
 

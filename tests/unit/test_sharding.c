@@ -491,10 +491,7 @@ static void custom_layer_without_functions(void)
     (void)!custom_layer(flatten(input(28, 28, 1)), doubled, NULL);
 }
 
-static const struct {
-    void (*mistake)(void);
-    const char *words;
-} mistakes[] = {
+static const RefusedCall mistakes[] = {
     {gradients_later, "piece_gradients: the gradients of this piece are gone"},
     {part_beyond_the_end, "weights from number 1 on, of a piece that has"},
     {part_shorter_than_kept, "gradients of this piece were kept"},
@@ -523,14 +520,9 @@ static const struct {
     {custom_layer_without_functions, "custom_layer: it needs two functions"},
 };
 
-static void make_mistake(const void *index)
-{
-    mistakes[*(const int *)index].mistake();
-}
-
 START_TEST(a_mistake_ends_in_one_line)
 {
-    assert_refused(make_mistake, &_i, mistakes[_i].words);
+    assert_call_refused(&mistakes[_i]);
 }
 END_TEST
 
