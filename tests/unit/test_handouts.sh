@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Usage: tests/unit/test_handouts.sh [--some | --rest | --gpu [NAME...] | --package [NAME...]]
+# Usage: tests/unit/test_handouts.sh [--some | --rest | --gpu | --package] [NAME...]
 #
 # The handouts do what they say: every laptop command of labs/ is run as it is written, in a copy
 # of the tree, shortened by HVDLAB_FLAGS; of all other commands the programs, flags, make targets and
 # documented names must exist; so must links, figures and quoted code. README's links and names, too.
 # With --some only the commands of lab 1 are run, with --rest only those of the other labs; all
 # else is looked at. With --package it reads the texts of the students' package (make release), in which it runs the
-# commands as an ordinary user; of labs that begin with a NAME only. With --gpu it runs the GPU commands and nothing else,
-# with the solutions as steps, on GPUs or in a BUILD with simulated ones (tests/emulated).
+# commands as an ordinary user. With --gpu it runs the GPU commands and nothing else, with the solutions as steps, on GPUs or
+# in a BUILD with simulated ones (tests/emulated). With names, of labs that begin with one of them only.
 #
 # What a handout is made of, for this test (and for who writes one):
 #
@@ -28,8 +28,11 @@
 set -u
 exec </dev/null
 build=${BUILD:-build}
-failures=0 ran=0 part=${1:-}
-shift
+failures=0 ran=0 part=
+[[ ${1:-} != --* ]] || {
+    part=$1
+    shift
+}
 if [[ $part != @(|--some|--rest|--gpu|--package|--prepared) ]]; then
     echo "test_handouts.sh: $part is not --some, --rest, --gpu or --package" >&2
     exit 2
@@ -424,13 +427,10 @@ export HVDLAB_FLAGS="--data synthetic --images 96 --batch-size 8 --val-batch-siz
 [[ $part != --gpu ]] || HVDLAB_FLAGS+=" --images 32 --batch-size 4 --val-batch-size 4"
 
 for handout in labs/*/*.md labs/*.md; do
+    [[ $# -eq 0 ]] || grep -qE "^($(tr ' ' '|' <<<"$*"))" <<<"${handout#labs/}" || continue
     case $part:$handout in
-    --prepared:labs/* | --gpu:labs/*)
-        only_look=${part#--prepared}
-        [[ $# -eq 0 ]] || grep -qE "^($(tr ' ' '|' <<<"$*"))" <<<"${handout#labs/}" || continue
-        ;;
     --some:labs/01-*) only_look= ;;
-    --rest:labs/01-* | --some:*) only_look=yes ;;
+    --rest:labs/01-* | --some:* | --gpu:*) only_look=yes ;;
     *) only_look= ;;
     esac
     read_handout "$handout"
