@@ -209,13 +209,14 @@ static void keep_first_difference(const Meeting *meeting, Statement *statements,
 }
 
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
-// and aborts the job before the others report it, too.
+// and aborts the job before the others report it, too. `term`: NULL where the calls differ.
 static _Noreturn void abort_mismatch(const Meeting *meeting, const Statement *statements,
-                                     const char *name, const char *line, const char *advice)
+                                     const char *name, const char *line, const Term *term)
 {
+    const char *advice = term ? term->advice : NULL;
     char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
                               advice ? "; " : "", advice ? advice : "");
-    trace("disagreement", TEXT("text", whole));
+    trace("disagreement", TEXT("verb", term ? term->verb : ""), TEXT("text", whole));
     for (int r = 0; statements && r < meeting->size; r++)
         if (whole_number(statements[r].texts[RANK], INT_MAX) < world_rank()) {
             sleep_seconds(MISMATCH_WAIT);
@@ -259,7 +260,7 @@ static _Noreturn void name_difference(const Meeting *all, const Collective *call
             continue;
         keep_first_difference(meeting, statements, text);
         char *line = differences_text(meeting, term, statements, text);
-        abort_mismatch(meeting, statements, call->name, line, term->advice);
+        abort_mismatch(meeting, statements, call->name, line, term);
     }
     CHECK(false); // the hashes differ, the terms do not
     abort();
@@ -313,9 +314,11 @@ static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
     if (!all[worker].sum.open) {
         char *who = ranks_text(joined, count);
         char *line = format_text("%s %s joined", who, count == 1 ? "has" : "have");
-        abort_mismatch(
-            meeting, NULL, all[worker].name, line,
-            "until all workers have (hvd_join), nothing but sums and averages can be made");
+        const Term term = {
+            .verb = "join",
+            .advice =
+                "until all workers have (hvd_join), nothing but sums and averages can be made"};
+        abort_mismatch(meeting, NULL, all[worker].name, line, &term);
     }
     free(joined);
     return all[worker].sum;

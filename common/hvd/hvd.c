@@ -56,6 +56,7 @@ static void describe_rule(Distributed *d)
     const Update *rule = &optimizer_innermost(d->optimizer.inner)->rule;
     if (d->rule_hash && memcmp(&d->rule, rule, sizeof *rule) == 0)
         return;
+    trace("rule", NUMBER("learning_rate", rule->learning_rate));
     memcpy(&d->rule, rule, sizeof *rule);
     snprintf(d->rule_text, sizeof d->rule_text,
              "%s\nlearning rate %s\nmomentum %s\nnesterov %s\nbeta_1 %s\nbeta_2 %s\nrho %s\n"

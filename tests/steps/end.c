@@ -9,6 +9,7 @@
 #include <string.h>
 #include "judge.h"
 #include "pushes.h"
+#include "rates.h"
 #include "servers.h"
 #include "waiting.h"
 #include "whereabouts.h"
@@ -50,10 +51,24 @@ static const Line *mpi_error(const Output *output)
     return NULL;
 }
 
-static const Diagnosis *explanation(const Output *output, const Ends *ends)
+const cJSON *disagreement(const Run *run)
 {
+    const cJSON *event = NULL;
+    for (int r = 0; r < run->ranks && !event; r++)
+        event = event_last(&run->traces.of[r], "disagreement");
+    return event;
+}
+
+static const Diagnosis *explanation(const Run *run, const Ends *ends)
+{
+    const Output *output = &run->output;
     if (output_says(output, "runtime error: index"))
         return &d_index_out_of_bounds;
+    double rates[MAX_RANKS];
+    if (ends->rates_differ && rates_disagree(run, rates))
+        return ends->rates_differ;
+    if (ends->disagreed.words && event_has(disagreement(run), "verb", ends->disagreed.words))
+        return ends->disagreed.diagnosis;
     const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
         if (output_says(output, e->words) || (error && strstr(error->text, e->words)))
@@ -345,37 +360,28 @@ const char *end_property(const RunPlan *plan)
                             : "all ranks come to the end of the program";
 }
 
-// What the library found the ranks to disagree in, or NULL.
-static const char *disagreement(const Run *run)
-{
-    for (int r = 0; r < run->ranks; r++) {
-        const cJSON *event = event_last(&run->traces.of[r], "disagreement");
-        if (event)
-            return event_text(event, "text");
-    }
-    return NULL;
-}
-
 // True where ranks make different calls, or ask fit() for another number of steps or epochs: then
 // the traces tell why.
-static bool is_about_calls(const char *text)
+static bool is_about_calls(const char *verb, const Traces *traces)
 {
-    return strstr(text, "make different calls") || strstr(text, " steps an epoch") ||
-           (strncmp(text, "fit:", strlen("fit:")) == 0 && strstr(text, " epochs"));
+    return !*verb || (strcmp(verb, "train") == 0 &&
+                      (plans_differ(traces, "steps") || plans_differ(traces, "epochs")));
 }
 
 static Fault disagreement_fault(const Run *run, const Ends *ends)
 {
     static Diagnosis diagnosis;
-    const char *text = disagreement(run);
+    const char *verb = event_text(disagreement(run), "verb");
     diagnosis = d_ranks_disagree;
-    if (is_about_calls(text) || (ends->counts_tell_calls && strstr(text, " values")))
+    if (is_about_calls(verb, &run->traces) ||
+        (ends->counts_tell_calls && strcmp(verb, "give") == 0))
         diagnosis = *likely_mistake(ends, &run->traces);
     if (strcmp(diagnosis.name, "hung") == 0) // what the traces don't prove more of
         diagnosis.name = d_ranks_disagree.name;
     char *where = whereabouts(&run->traces);
-    Fault fault = fault_with(
-        &diagnosis, "the ranks disagree, so the library ended them\nit said: %s\n%s", text, where);
+    Fault fault =
+        fault_with(&diagnosis, "the ranks disagree, so the library ended them\nit said: %s\n%s",
+                   event_text(disagreement(run), "text"), where);
     free(where);
     return fault;
 }
@@ -412,7 +418,7 @@ static Fault crash_fault(const Run *run, const Ends *ends)
 {
     FailedRank failed = failed_rank(run);
     // What a full disk makes the library say is the check's own doing.
-    const Diagnosis *explained = run->plan.full ? NULL : explanation(&run->output, ends);
+    const Diagnosis *explained = run->plan.full ? NULL : explanation(run, ends);
     Fault fault = {explained, NULL};
     if (!explained && is_reported_failure(run)) {
         fault.diagnosis = &d_crashed_returned;
@@ -493,7 +499,7 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
         fault = greed_fault(run);
     else if (run->hung)
         fault = endlessness_fault(run);
-    else if (run->status != 0 && disagreement(run) && !explanation(&run->output, ends))
+    else if (run->status != 0 && disagreement(run) && !explanation(run, ends))
         fault = disagreement_fault(run, ends);
     else if (failed) {
         bool left_early = run->plan.servers && report_left_early(run, report);

@@ -16,6 +16,11 @@ typedef struct {
 typedef struct {
     const Explanation *explanations; // up to one without words; NULL: none
 
+    // The same of ranks that disagreed: its words are the verb of the term (comm/agreement.h); of
+    // those that disagreed in the learning rate.
+    Explanation disagreed;
+    const Diagnosis *rates_differ;
+
     // What is wrong where nothing moves any more, or ranks make different calls. Its name is "hung"
     // but where the traces prove more; NULL where the exercise knows nothing of its own.
     const Diagnosis *(*mistake)(const Traces *traces);
@@ -52,6 +57,9 @@ void ends_add(const char *file, const Ends *ends);
 
 // Of the exercise with that file; empty where none is listed.
 const Ends *ends_of(const char *file);
+
+// Where the library ended ranks that disagreed, the event; NULL: it did not.
+const cJSON *disagreement(const Run *run);
 
 // The diagnosis where a trace, or another file of a run, is none that the library can have written.
 #define NONSENSE "trace-makes-no-sense"

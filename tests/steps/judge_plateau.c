@@ -314,9 +314,13 @@ static void judge(const Runs *runs, Report *report)
 // What the ranks could not agree on becomes the rates of one epoch more. False where they did.
 static bool add_disagreement(Training *t)
 {
+    double rates[MAX_RANKS];
+    if (!rates_disagree(t->run, rates))
+        return false;
     for (int r = 0; r < t->run->ranks; r++)
-        t->rates[r][t->epochs] = rate_in_disagreement(t->run, r);
-    return !isnan(t->rates[0][t->epochs++]);
+        t->rates[r][t->epochs] = rates[r];
+    t->epochs++;
+    return true;
 }
 
 // Whether the ranks disagree by what each sees itself, whatever the rest of the rule.
@@ -365,5 +369,4 @@ static void crashed(const Run *run, Report *report)
 }
 
 JUDGE("plateau", judge)
-OWN_ENDS("plateau", .crashed = crashed,
-         EXPLAINED({"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}))
+OWN_ENDS("plateau", .crashed = crashed, .rates_differ = &d_rates_differ)

@@ -249,16 +249,6 @@ static void judge(const Runs *runs, Report *report)
 
 #define REFUSED "holds checkpoints of another training"
 
-static bool begins_differently(const Output *output)
-{
-    static const char *const words[] = {"begin with epoch", "begins with epoch", "begin after ",
-                                        "begins after "};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (output_says(output, words[i]))
-            return true;
-    return false;
-}
-
 // All ranks have come to fit, so that what they have not restored by then they never will.
 static bool all_began(const Run *run)
 {
@@ -290,7 +280,7 @@ static void crashed(const Run *run, Report *report)
 {
     RankSet ranks = ranks_that_restored(run);
     bool refused = output_says(&run->output, REFUSED);
-    if (!refused && !begins_differently(&run->output) && !all_began(run)) {
+    if (!refused && !event_has(disagreement(run), "verb", "begin") && !all_began(run)) {
         crashed_before_fit(run, report);
         return;
     }
@@ -309,14 +299,9 @@ static void crashed(const Run *run, Report *report)
 }
 
 JUDGE("resume", judge)
-OWN_ENDS("resume", .crashed = crashed,
-         EXPLAINED({REFUSED, &d_begins_anew},
-                   {"begin with epoch", &d_begins_elsewhere_plans_differ},
-                   {"begins with epoch", &d_begins_elsewhere_plans_differ},
-                   {"begin after ", &d_begins_elsewhere_plans_differ},
-                   {"begins after ", &d_begins_elsewhere_plans_differ},
-                   {"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ},
-                   {"/.safetensors", &d_restores_no_name},
+OWN_ENDS("resume", .crashed = crashed, .rates_differ = &d_rates_differ,
+         .disagreed = {"begin", &d_begins_elsewhere_plans_differ},
+         EXPLAINED({REFUSED, &d_begins_anew}, {"/.safetensors", &d_restores_no_name},
                    {"/(null).safetensors", &d_restores_no_name},
                    {".safetensors: No such file", &d_no_such_checkpoint},
                    {"MPI_ERR_TRUNCATE", &d_name_cut}))

@@ -9,7 +9,6 @@
 #include "warmup.h"
 #include "diagnoses/judge_warmup.h"
 
-#include <math.h>
 #include "base/format.h"
 
 // Where a training is over before the warm-up is, nothing can be said of what follows.
@@ -47,11 +46,12 @@ static void judge(const Runs *runs, Report *report)
 // The update that the ranks could not agree on becomes the last one. False where they did.
 static bool add_disagreed_update(WarmupRun *t)
 {
+    double disagreed[MAX_RANKS];
+    if (!rates_disagree(t->run, disagreed))
+        return false;
     for (int r = 0; r < t->run->ranks; r++) {
         Rates *rates = &t->of[r];
-        RateOfUpdate next = {.learning_rate = rate_in_disagreement(t->run, r)};
-        if (isnan(next.learning_rate))
-            return false;
+        RateOfUpdate next = {.learning_rate = disagreed[r]};
         Row last = rates->count ? warmup_row(t, r, rates->count - 1) : (Row){0};
         long before = rates->count ? (long)batch_number(&last) : -1;
         next.epoch = (int)((before + 1) / (long)t->steps);
@@ -93,5 +93,4 @@ static void crashed(const Run *run, Report *report)
 }
 
 JUDGE("warmup", judge)
-OWN_ENDS("warmup", .crashed = crashed,
-         EXPLAINED({"uses learning rate", &d_rates_differ}, {"use learning rate", &d_rates_differ}))
+OWN_ENDS("warmup", .crashed = crashed, .rates_differ = &d_rates_differ)

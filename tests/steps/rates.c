@@ -1,10 +1,10 @@
-// Reads learning rates from the traces: of each step's update, and from the library's line where
-// ranks that disagree in them were ended.
+// Reads learning rates from the traces: of each step's update, and of the one in whose rates ranks
+// disagreed.
 
 #include "rates.h"
+#include "end.h"
 #include "diagnoses/rates.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,40 +38,14 @@ Rates rates_read(const Run *run, int rank)
     return rates;
 }
 
-// The ranks of a list that ends before `end`: "ranks 0, 2-4 and 7".
-static RankSet ranks_of_list(const char *list, const char *end)
+bool rates_disagree(const Run *run, double rates[])
 {
-    RankSet ranks = 0;
-    for (const char *at = list; at < end;) {
-        if (!isdigit((unsigned char)*at)) {
-            at++;
-            continue;
-        }
-        char *behind;
-        long first = strtol(at, &behind, 10), last = first;
-        if (*behind == '-')
-            last = strtol(behind + 1, &behind, 10);
-        for (long r = first; r <= last && r < MAX_RANKS; r++)
-            ranks |= 1u << r;
-        at = behind;
+    bool differ = false;
+    for (int r = 0; r < run->ranks; r++) {
+        rates[r] = event_number(event_last(&run->traces.of[r], "rule"), "learning_rate");
+        differ = differ || islessgreater(rates[r], rates[0]);
     }
-    return ranks;
-}
-
-// The line says "ranks 0, 1 and 3 use learning rate 0.12, rank 2 uses learning rate 0.024".
-double rate_in_disagreement(const Run *run, int rank)
-{
-    static const char words[] = " learning rate ";
-    const char *at = event_text(event_last(&run->traces.of[rank], "disagreement"), "text");
-    while ((at = strstr(at, "rank"))) {
-        const char *end = strstr(at, " use"), *rate = strstr(at, words);
-        if (!end || !rate)
-            return NAN;
-        if (has_rank(ranks_of_list(at, end), rank))
-            return strtod(rate + strlen(words), NULL);
-        at = rate;
-    }
-    return NAN;
+    return differ && event_has(disagreement(run), "verb", "use");
 }
 
 bool same_rate(double a, double b)

@@ -23,9 +23,9 @@ Rates rates_read(const Run *run, int rank);
 // Training steps of an epoch, as fit() was asked for; not a number where it was not called.
 double steps_per_epoch(const Run *run);
 
-// The learning rate with which this rank came to the update at which the library ended the job,
-// since the ranks' rates differed; not a number where it did not.
-double rate_in_disagreement(const Run *run, int rank);
+// True where the library ended the job at an update to which ranks came with different learning
+// rates: those of the ranks.
+bool rates_disagree(const Run *run, double rates[]);
 
 // Equal up to the rounding of single precision.
 bool same_rate(double a, double b);

@@ -11,7 +11,6 @@ static const Explanation explanations[] = {
     {"a batch of 0 images cannot be trained on", &d_batch_size_changed},
     {"call hvd_init() first", &d_init_missing},
     {"already works on device", &d_pinned_too_late},
-    {"all must name the same root", &d_broadcast_root_differs},
     {"to be the root", &d_broadcast_root_missing},
     {"has no weights before compile", &d_broadcast_too_early},
     {"but an epoch needs at least 1", &d_steps_zero},
@@ -65,4 +64,7 @@ static const Diagnosis *mistake(const Traces *traces)
     return mistake_in_training(traces);
 }
 
-const Ends six_steps = {.explanations = explanations, .mistake = mistake, .training = "2"};
+const Ends six_steps = {.explanations = explanations,
+                        .disagreed = {"name", &d_broadcast_root_differs},
+                        .mistake = mistake,
+                        .training = "2"};
