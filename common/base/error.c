@@ -38,11 +38,11 @@ static void say(const char *prefix, const char *format, va_list arguments)
     fprintf(stderr, "%s: %s%s\n", program_name(), prefix, message);
 }
 
-static void (*job_end)(int status) = _exit;
+static void (*abort_handler)(int status) = _exit;
 
-void set_job_end(void (*function)(int status))
+void set_abort_handler(void (*function)(int status))
 {
-    job_end = function;
+    abort_handler = function;
 }
 
 // Prints the final message of this process, unless the job has ended meanwhile.
@@ -71,7 +71,7 @@ static void say_last(const char *format, va_list arguments)
 // Not exit(): an exit handler that ends MPI would wait for the other ranks.
 _Noreturn static void leave(int status)
 {
-    job_end(status);
+    abort_handler(status);
     _exit(status);
 }
 

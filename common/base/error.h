@@ -23,7 +23,7 @@ _Noreturn void give_up(const char *format, ...) PRINTF_LIKE(1, 2);
 
 // From now on die() and give_up() call `function` with the exit status instead of leaving at once:
 // with MPI there is a quicker way to end the other ranks than to let mpirun find out.
-void set_job_end(void (*function)(int status));
+void set_abort_handler(void (*function)(int status));
 
 // Prints "PROGRAM: warning: MESSAGE" on standard error and goes on.
 void warn(const char *format, ...) PRINTF_LIKE(1, 2);

@@ -32,7 +32,7 @@ typedef struct {
     MPI_Comm comm;
     int rank, size;
     int64_t number; // of calls so far
-} Meeting;
+} Agreement;
 
 // ---- Numbers.
 
@@ -52,47 +52,47 @@ static uint64_t signature_of(const Collective *call)
 
 // ---- State.
 
-static int free_meeting(MPI_Comm comm, int key, void *value, void *unused)
+static int free_agreement(MPI_Comm comm, int key, void *value, void *unused)
 {
     (void)comm, (void)key, (void)unused;
-    Meeting *meeting = value;
-    MPI_Comm_free(&meeting->comm);
-    free(meeting);
+    Agreement *agreement = value;
+    MPI_Comm_free(&agreement->comm);
+    free(agreement);
     return MPI_SUCCESS;
 }
 
-static Meeting *new_meeting(MPI_Comm comm)
+static Agreement *new_agreement(MPI_Comm comm)
 {
-    Meeting *meeting = allocate(1, sizeof *meeting);
-    meeting->comm = comm;
-    MPI_Comm_rank(comm, &meeting->rank);
-    MPI_Comm_size(comm, &meeting->size);
-    return meeting;
+    Agreement *agreement = allocate(1, sizeof *agreement);
+    agreement->comm = comm;
+    MPI_Comm_rank(comm, &agreement->rank);
+    MPI_Comm_size(comm, &agreement->size);
+    return agreement;
 }
 
 // A group's state is made by its first call, and freed with its communicator.
-static Meeting *meeting_of_group(MPI_Comm comm)
+static Agreement *agreement_of_group(MPI_Comm comm)
 {
     static int key = MPI_KEYVAL_INVALID;
     if (key == MPI_KEYVAL_INVALID)
-        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_meeting, &key, NULL);
-    Meeting *meeting;
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_agreement, &key, NULL);
+    Agreement *agreement;
     int found;
-    MPI_Comm_get_attr(comm, key, (void *)&meeting, &found);
+    MPI_Comm_get_attr(comm, key, (void *)&agreement, &found);
     if (found)
-        return meeting;
+        return agreement;
     MPI_Comm own;
     PMPI_Comm_dup(comm, &own);
-    meeting = new_meeting(own);
-    MPI_Comm_set_attr(comm, key, meeting);
-    return meeting;
+    agreement = new_agreement(own);
+    MPI_Comm_set_attr(comm, key, agreement);
+    return agreement;
 }
 
-static Meeting *meeting_of_job(void)
+static Agreement *agreement_of_job(void)
 {
-    static Meeting *job;
+    static Agreement *job;
     if (!job)
-        job = new_meeting(world_comm(WORLD_AGREEMENT));
+        job = new_agreement(world_comm(WORLD_AGREEMENT));
     return job;
 }
 
@@ -129,16 +129,16 @@ static Statement split(char *list)
 }
 
 // The descriptions of all ranks, in their order.
-static Statement *gather_statements(const Meeting *meeting, const Collective *call)
+static Statement *gather_statements(const Agreement *agreement, const Collective *call)
 {
     const char *own = statement_of(call);
     int room = (int)strlen(own) + 1;
-    PMPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MAX, meeting->comm);
-    char *all = allocate((size_t)meeting->size, (size_t)room);
-    strcpy(all + meeting->rank * room, own);
-    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_CHAR, all, room, MPI_CHAR, meeting->comm);
-    Statement *statements = allocate((size_t)meeting->size, sizeof *statements);
-    for (int r = 0; r < meeting->size; r++)
+    PMPI_Allreduce(MPI_IN_PLACE, &room, 1, MPI_INT, MPI_MAX, agreement->comm);
+    char *all = allocate((size_t)agreement->size, (size_t)room);
+    strcpy(all + agreement->rank * room, own);
+    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_CHAR, all, room, MPI_CHAR, agreement->comm);
+    Statement *statements = allocate((size_t)agreement->size, sizeof *statements);
+    for (int r = 0; r < agreement->size; r++)
         statements[r] = split(all + r * room);
     return statements;
 }
@@ -156,13 +156,13 @@ static char *words_of(const Term *term, const char *value, bool one)
 }
 
 // "rank 0 gives 4 values, ranks 1-3 give 8 values", in the order of the first rank of each.
-static char *differences_text(const Meeting *meeting, const Term *term, const Statement *statements,
-                              int text)
+static char *differences_text(const Agreement *agreement, const Term *term,
+                              const Statement *statements, int text)
 {
     char *line = format_text("%s", "");
-    bool *told = allocate((size_t)meeting->size, sizeof *told);
-    int *ranks = allocate((size_t)meeting->size, sizeof *ranks);
-    for (int first = 0, parts = 0; first < meeting->size; first++) {
+    bool *told = allocate((size_t)agreement->size, sizeof *told);
+    int *ranks = allocate((size_t)agreement->size, sizeof *ranks);
+    for (int first = 0, parts = 0; first < agreement->size; first++) {
         if (told[first])
             continue;
         if (parts++ == MAX_PARTS) {
@@ -171,7 +171,7 @@ static char *differences_text(const Meeting *meeting, const Term *term, const St
         }
         const char *value = statements[first].texts[text];
         int count = 0;
-        for (int r = first; r < meeting->size; r++)
+        for (int r = first; r < agreement->size; r++)
             if (!told[r] && strcmp(statements[r].texts[text], value) == 0) {
                 told[r] = true;
                 ranks[count++] = (int)whole_number(statements[r].texts[RANK], INT_MAX);
@@ -182,42 +182,42 @@ static char *differences_text(const Meeting *meeting, const Term *term, const St
     return line;
 }
 
-static bool all_say_the_same(const Meeting *meeting, const Statement *statements, int text)
+static bool all_say_the_same(const Agreement *agreement, const Statement *statements, int text)
 {
-    for (int r = 1; r < meeting->size; r++)
+    for (int r = 1; r < agreement->size; r++)
         if (strcmp(statements[r].texts[text], statements[0].texts[text]) != 0)
             return false;
     return true;
 }
 
 // Cuts texts of several lines to the first line that differs, or to the end of some.
-static void keep_first_difference(const Meeting *meeting, Statement *statements, int text)
+static void keep_first_difference(const Agreement *agreement, Statement *statements, int text)
 {
     static char nothing[] = "nothing further";
-    char **lines = allocate((size_t)meeting->size, sizeof *lines);
+    char **lines = allocate((size_t)agreement->size, sizeof *lines);
     for (bool same = true, more = true; same && more;) {
         more = false;
-        for (int r = 0; r < meeting->size; r++) {
+        for (int r = 0; r < agreement->size; r++) {
             char **rest = &statements[r].texts[text], *line = strsep(rest, "\n");
             lines[r] = line && *line ? line : nothing;
             same = same && strcmp(lines[r], lines[0]) == 0;
             more = more || *rest;
         }
     }
-    for (int r = 0; r < meeting->size; r++)
+    for (int r = 0; r < agreement->size; r++)
         statements[r].texts[text] = lines[r];
 }
 
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
 // and aborts the job before the others report it, too. `term`: NULL where the calls differ.
-static _Noreturn void abort_mismatch(const Meeting *meeting, const Statement *statements,
+static _Noreturn void abort_mismatch(const Agreement *agreement, const Statement *statements,
                                      const char *name, const char *line, const Term *term)
 {
     const char *advice = term ? term->advice : NULL;
-    char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)meeting->number,
+    char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)agreement->number,
                               advice ? "; " : "", advice ? advice : "");
     trace("disagreement", TEXT("verb", term ? term->verb : ""), TEXT("text", whole));
-    for (int r = 0; statements && r < meeting->size; r++)
+    for (int r = 0; statements && r < agreement->size; r++)
         if (whole_number(statements[r].texts[RANK], INT_MAX) < world_rank()) {
             sleep_seconds(MISMATCH_WAIT);
             break;
@@ -243,24 +243,24 @@ static int drop_joined(Statement *statements, const Attendance *attendances, int
 }
 
 // `attendances`: NULL if no rank has joined.
-static _Noreturn void name_difference(const Meeting *all, const Collective *call,
+static _Noreturn void name_difference(const Agreement *all, const Collective *call,
                                       const Attendance *attendances)
 {
     Statement *statements = gather_statements(all, call);
-    Meeting working = *all, *meeting = &working;
+    Agreement working = *all, *agreement = &working;
     if (attendances)
         working.size = drop_joined(statements, attendances, all->size);
-    if (!all_say_the_same(meeting, statements, NAME)) {
-        char *line = differences_text(meeting, NULL, statements, SENTENCE);
-        abort_mismatch(meeting, statements, "the workers make different calls", line, NULL);
+    if (!all_say_the_same(agreement, statements, NAME)) {
+        char *line = differences_text(agreement, NULL, statements, SENTENCE);
+        abort_mismatch(agreement, statements, "the workers make different calls", line, NULL);
     }
     const Term *term = call->terms;
     for (int text = VALUES; text < TEXTS && term->verb; text++, term++) {
-        if (all_say_the_same(meeting, statements, text))
+        if (all_say_the_same(agreement, statements, text))
             continue;
-        keep_first_difference(meeting, statements, text);
-        char *line = differences_text(meeting, term, statements, text);
-        abort_mismatch(meeting, statements, call->name, line, term);
+        keep_first_difference(agreement, statements, text);
+        char *line = differences_text(agreement, term, statements, text);
+        abort_mismatch(agreement, statements, call->name, line, term);
     }
     CHECK(false); // the hashes differ, the terms do not
     abort();
@@ -273,7 +273,7 @@ static void begin_call(const Collective *call, bool of_job)
 {
     bool counted = call->terms[0].unit == UNIT_VALUES;
     span_begin_call(&(SpanCall){.name = call->name,
-                                .number = of_job ? meeting_of_job()->number + 1 : 0,
+                                .number = of_job ? agreement_of_job()->number + 1 : 0,
                                 .count = counted ? call->terms[0].number : NO_VALUES,
                                 .peer = -1,
                                 .bytes = -1,
@@ -282,31 +282,31 @@ static void begin_call(const Collective *call, bool of_job)
 
 static int64_t joined_since; // of this rank, as in Attendance
 
-static Attendance *take_attendance(const Meeting *meeting, const Collective *call)
+static Attendance *take_attendance(const Agreement *agreement, const Collective *call)
 {
-    Attendance *all = allocate((size_t)meeting->size, sizeof *all), *own = &all[meeting->rank];
+    Attendance *all = allocate((size_t)agreement->size, sizeof *all), *own = &all[agreement->rank];
     own->since = joined_since;
     own->sum = call->sum;
     snprintf(own->name, sizeof own->name, "%s", call->name);
-    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, sizeof *all, MPI_BYTE, meeting->comm);
+    PMPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, all, sizeof *all, MPI_BYTE, agreement->comm);
     return all;
 }
 
-static int count_working(const Meeting *meeting, const Attendance *all)
+static int count_working(const Agreement *agreement, const Attendance *all)
 {
     int working = 0;
-    for (int r = 0; r < meeting->size; r++)
+    for (int r = 0; r < agreement->size; r++)
         working += all[r].since == 0;
     return working;
 }
 
 // The sum that all ranks that have not joined compute; they have agreed on it. Aborts the job if
 // their call is no sum.
-static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
+static Sum agreed_sum(const Agreement *agreement, const Attendance *all)
 {
     int worker = 0, count = 0;
-    int *joined = allocate((size_t)meeting->size, sizeof *joined);
-    for (int r = 0; r < meeting->size; r++)
+    int *joined = allocate((size_t)agreement->size, sizeof *joined);
+    for (int r = 0; r < agreement->size; r++)
         if (all[r].since == 0)
             worker = r;
         else
@@ -318,22 +318,22 @@ static Sum agreed_sum(const Meeting *meeting, const Attendance *all)
             .verb = "join",
             .advice =
                 "until all workers have (hvd_join), nothing but sums and averages can be made"};
-        abort_mismatch(meeting, NULL, all[worker].name, line, &term);
+        abort_mismatch(agreement, NULL, all[worker].name, line, &term);
     }
     free(joined);
     return all[worker].sum;
 }
 
-static void begin_meeting(Meeting *meeting, const Collective *call)
+static void begin_agreement(Agreement *agreement, const Collective *call)
 {
-    meeting->number++;
+    agreement->number++;
     trace_collective(call->name, call->channel, EXTREMES * sizeof(uint64_t), "", -1);
 }
 
-static void exchange_extremes(const Meeting *meeting, uint64_t extremes[EXTREMES])
+static void exchange_extremes(const Agreement *agreement, uint64_t extremes[EXTREMES])
 {
     span_begin(SPAN_WAIT, "agree on the call", -1, -1);
-    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, meeting->comm);
+    PMPI_Allreduce(MPI_IN_PLACE, extremes, EXTREMES, MPI_UINT64_T, MPI_MAX, agreement->comm);
     span_end();
 }
 
@@ -343,18 +343,18 @@ int agree(const Collective *call, MPI_Comm comm)
         return 1;
     bool of_job = world_owns(comm);
     begin_call(call, of_job);
-    Meeting *meeting = of_job ? meeting_of_job() : meeting_of_group(comm);
-    begin_meeting(meeting, call);
+    Agreement *agreement = of_job ? agreement_of_job() : agreement_of_group(comm);
+    begin_agreement(agreement, call);
     uint64_t signature = signature_of(call);
     uint64_t extremes[EXTREMES] = {[MAXIMUM] = signature, [INVERTED] = ~signature};
-    exchange_extremes(meeting, extremes);
-    Attendance *attendances = extremes[JOINED] ? take_attendance(meeting, call) : NULL;
+    exchange_extremes(agreement, extremes);
+    Attendance *attendances = extremes[JOINED] ? take_attendance(agreement, call) : NULL;
     if (extremes[MAXIMUM] != ~extremes[INVERTED])
-        name_difference(meeting, call, attendances);
-    int working = meeting->size;
+        name_difference(agreement, call, attendances);
+    int working = agreement->size;
     if (attendances) {
-        agreed_sum(meeting, attendances);
-        working = count_working(meeting, attendances);
+        agreed_sum(agreement, attendances);
+        working = count_working(agreement, attendances);
     }
     free(attendances);
     trace_collective_end(call->name, call->channel);
@@ -378,17 +378,17 @@ int agree_only(const Collective *call, MPI_Comm comm)
 
 // The ranks that have not joined have found that their calls differ: they abort the job, since only
 // they have the descriptions.
-static _Noreturn void wait_for_the_end(const Meeting *meeting, const Collective *call)
+static _Noreturn void wait_for_the_end(const Agreement *agreement, const Collective *call)
 {
-    gather_statements(meeting, call);
-    PMPI_Barrier(meeting->comm);
+    gather_statements(agreement, call);
+    PMPI_Barrier(agreement->comm);
     abort();
 }
 
-static int last_to_join(const Meeting *meeting, const Attendance *all)
+static int last_to_join(const Agreement *agreement, const Attendance *all)
 {
     int last = 0;
-    for (int r = 1; r < meeting->size; r++)
+    for (int r = 1; r < agreement->size; r++)
         if (all[r].since >= all[last].since)
             last = r;
     return last;
@@ -398,20 +398,20 @@ bool agree_as_joined(Sum *sum, int *last)
 {
     const Collective call = {.name = "hvd_join", .channel = "values"};
     begin_call(&call, true);
-    Meeting *meeting = meeting_of_job();
-    begin_meeting(meeting, &call);
+    Agreement *agreement = agreement_of_job();
+    begin_agreement(agreement, &call);
     if (joined_since == 0)
-        joined_since = meeting->number;
+        joined_since = agreement->number;
     uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // the rest 0: never the max
-    exchange_extremes(meeting, extremes);
-    Attendance *all = take_attendance(meeting, &call);
-    bool goes_on = count_working(meeting, all) > 0;
+    exchange_extremes(agreement, extremes);
+    Attendance *all = take_attendance(agreement, &call);
+    bool goes_on = count_working(agreement, all) > 0;
     if (goes_on && extremes[MAXIMUM] != ~extremes[INVERTED])
-        wait_for_the_end(meeting, &call);
+        wait_for_the_end(agreement, &call);
     if (goes_on)
-        *sum = agreed_sum(meeting, all);
+        *sum = agreed_sum(agreement, all);
     else {
-        *last = last_to_join(meeting, all);
+        *last = last_to_join(agreement, all);
         joined_since = 0;
     }
     free(all);

@@ -26,7 +26,7 @@ static bool is_user_error(int class)
 static void name_call(const char *function, Words *words)
 {
     Doing doing = activity_now();
-    Standing says = standing_of(&doing);
+    RankState says = rank_state(&doing);
     if (says.in_call)
         words_of_call(&says, words);
     else

@@ -82,10 +82,10 @@ bool stall_needs_root(int rank, double since)
 
 // ---- What this rank says.
 
-Standing own_standing(double seconds)
+RankState own_state(double seconds)
 {
     Doing doing = activity_now();
-    Standing says = standing_of(&doing);
+    RankState says = rank_state(&doing);
     says.rank = stall_job.rank;
     says.process = getpid();
     says.machine = stall_job.machine;
@@ -99,7 +99,7 @@ Standing own_standing(double seconds)
 
 void stall_tell(void)
 {
-    Standing says = own_standing(0);
+    RankState says = own_state(0);
     connections_tell(&says);
 }
 
@@ -111,7 +111,7 @@ static void look_at_main(double now)
         uint64_t moves, told_moves;
         double since, told; // when the last move was seen; when others were told
     } own;
-    Standing says = own_standing(0);
+    RankState says = own_state(0);
     if (says.moves != own.moves || own.since == 0)
         own.since = now;
     own.moves = says.moves;

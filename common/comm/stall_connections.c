@@ -18,10 +18,10 @@
 
 typedef struct {
     uint8_t token[sizeof((Invitation *)0)->token];
-    Standing says;
+    RankState says;
 } Told;
 
-static void send_to(int socket, const Standing *says)
+static void send_to(int socket, const RankState *says)
 {
     unsigned char bytes[MESSAGE_HEADER + sizeof(Told)];
     Told message = {.says = *says};
@@ -31,7 +31,7 @@ static void send_to(int socket, const Standing *says)
     tcp_send_whole(socket, bytes, sizeof bytes);
 }
 
-void connections_tell(const Standing *says)
+void connections_tell(const RankState *says)
 {
     for (int i = 0; i < stall_job.places; i++)
         if (stall_job.connections[i].socket >= 0 &&
@@ -191,7 +191,7 @@ static void forget_others(const Connection *connection)
 static bool take(Connection *connection, double now)
 {
     const Told *message = (const void *)connection->reader.body;
-    const Standing *says = &message->says;
+    const RankState *says = &message->says;
     bool may_be = stall_job.rank == ROOT ? says->rank > ROOT && says->rank < stall_job.size
                                          : says->rank == ROOT;
     if (memcmp(message->token, stall_job.invitation.token, sizeof message->token) != 0 || !may_be ||
@@ -203,7 +203,7 @@ static bool take(Connection *connection, double now)
     connection->rank = says->rank;
     view_take(&stall_job.ranks[says->rank], says, now);
     if (is_new && stall_job.rank == ROOT) {
-        Standing answer = own_standing(0);
+        RankState answer = own_state(0);
         send_to(connection->socket, &answer);
     }
     if (stall_job.rank != ROOT) {

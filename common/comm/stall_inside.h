@@ -47,7 +47,7 @@ typedef struct {
     struct pollfd *polled;     // wake, listener, connections
     RankView *ranks;           // on the root all; another rank knows the root and itself
     _Atomic double *need_root; // on the root: when each rank was last seen to wait for it; 0: never
-    atomic_bool must_tell;     // the main thread waits until this rank's standing has been sent
+    atomic_bool must_tell;     // the main thread waits until this rank's state has been sent
     atomic_bool explained;     // this process aborts the job, and has said why
     int ended_by;              // a signal that mpirun sent, 0: none
     atomic_bool all_left;      // all ranks have left, or it can't be known
@@ -58,10 +58,10 @@ typedef struct {
 extern StallJob stall_job;
 
 // stall.c: this rank's state, `seconds` old; sends it.
-Standing own_standing(double seconds);
+RankState own_state(double seconds);
 void stall_tell(void);
 
-// stall_connections.c: opens the root's listener; connects to the root, by steps; sends a standing;
+// stall_connections.c: opens the root's listener; connects to the root, by steps; sends a state;
 // waits for messages; closes all.
 void connections_make_room(int places);
 void connections_free_room(void);
@@ -69,7 +69,7 @@ int connections_open(bool root, Invitation *invitation);
 void connections_join(double now);
 bool connections_may_reach_root(void);
 bool connections_are_whole(void); // or can't become so
-void connections_tell(const Standing *says);
+void connections_tell(const RankState *says);
 void connections_hear(double seconds);
 void connections_close(void);
 

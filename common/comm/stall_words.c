@@ -25,9 +25,9 @@ void words_add(Words *words, const char *format, ...)
         words->length += (size_t)length < room ? (size_t)length : room - 1;
 }
 
-Standing standing_of(const Doing *doing)
+RankState rank_state(const Doing *doing)
 {
-    Standing says = {
+    RankState says = {
         .in_call = doing->call.name != NULL,
         .peer = doing->call.peer,
         .left = (int32_t)doing->left,
@@ -45,7 +45,7 @@ Standing standing_of(const Doing *doing)
     return says;
 }
 
-void view_take(RankView *view, const Standing *says, double now)
+void view_take(RankView *view, const RankState *says, double now)
 {
     if (!view->known || view->says.moves != says->moves)
         view->since = now - says->seconds;
@@ -148,7 +148,7 @@ static Group add_group(RankView *ranks, int count, const char *before, Words *wo
 
 // ---- Phrases.
 
-void words_of_call(const Standing *says, Words *words)
+void words_of_call(const RankState *says, Words *words)
 {
     words_add(words, "%s", says->call);
     if (says->peer >= 0)
@@ -181,7 +181,7 @@ static void words_of_leaving(const RankView *rank, Words *words)
                                                 : RANK_IS_GONE);
 }
 
-void words_of_place(const Standing *says, Words *words)
+void words_of_place(const RankState *says, Words *words)
 {
     if (!says->place[0])
         return;

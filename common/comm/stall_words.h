@@ -22,13 +22,13 @@ typedef struct {
     uint64_t moves, machine; // the same number: the same machine
     double seconds;          // since the last move
     char call[40], place[40];
-} Standing;
+} RankState;
 
-Standing standing_of(const Doing *doing);
+RankState rank_state(const Doing *doing);
 
 // What is known of a rank.
 typedef struct {
-    Standing says;
+    RankState says;
     bool known;          // it has said something
     bool gone;           // its process is no more, or can't be reached any more
     bool stopped;        // by a signal, or by a debugger
@@ -38,7 +38,7 @@ typedef struct {
 } RankView;
 
 // Takes what a rank says.
-void view_take(RankView *view, const Standing *says, double now);
+void view_take(RankView *view, const RankState *says, double now);
 
 typedef struct {
     char text[4096];
@@ -70,10 +70,10 @@ void words_of_silence(const RankView *waiting, const RankView *silent, double se
                       Words *words);
 
 // "hvd_allreduce (call 12, 4 values)", "MPI_Recv for rank 3 (1 value)": the call that a rank is in.
-void words_of_call(const Standing *says, Words *words);
+void words_of_call(const RankState *says, Words *words);
 
 // ", training, epoch 2, step 7", or nothing.
-void words_of_place(const Standing *says, Words *words);
+void words_of_place(const RankState *says, Words *words);
 
 void words_add(Words *words, const char *format, ...) __attribute__((__format__(__printf__, 2, 3)));
 

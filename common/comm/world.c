@@ -134,7 +134,7 @@ void world_start(void)
     }
     world.started = true;
     if (launched())
-        set_job_end(abort_job);
+        set_abort_handler(abort_job);
     stall_start(world.rank, world.size);
     after_mpi_start();
 }
@@ -150,7 +150,7 @@ void world_forget(void)
     if (!world.started)
         return;
     world.forked = true;
-    set_job_end(_exit);
+    set_abort_handler(_exit);
 }
 
 void world_stop(void)
@@ -164,7 +164,7 @@ void world_stop(void)
         world.before_stop[i]();
     world.started = false;
     world.stopped = true;
-    set_job_end(_exit);
+    set_abort_handler(_exit);
     fflush(stdout);
     for (int i = 0; i < CHANNELS && !ended; i++)
         MPI_Comm_free(&world.comms[i]);

@@ -127,7 +127,7 @@ static _Noreturn void call(void (*function)(void *), void *argument)
 {
     for (int signal_number = 1; signal_number < NSIG; signal_number++)
         signal(signal_number, SIG_DFL);
-    set_job_end(_exit);
+    set_abort_handler(_exit);
     close_range(STDERR_FILENO + 1, ~0u, 0);
     function(argument);
     fflush(stdout);

@@ -172,7 +172,7 @@ char *workplace_make(const char *build, bool strict)
         chmod(absolute, 0711);
     WorkplaceLock lock = workplace_lock(build);
     remove_leftovers(absolute);
-    set_job_end(tidy_up_and_exit);
+    set_abort_handler(tidy_up_and_exit);
     char *folder = format_text("%s/run-XXXXXX", absolute);
     if (!mkdtemp(folder))
         refuse(check);

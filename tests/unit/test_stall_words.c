@@ -24,7 +24,7 @@ static void in_call(int r, const char *call, int64_t number, int64_t count, int 
 {
     Doing doing = {.call = {.name = call, .number = number, .count = count, .peer = peer},
                    .moves = 7};
-    Standing says = standing_of(&doing);
+    RankState says = rank_state(&doing);
     says.rank = r;
     says.seconds = 20;
     views[r] = (RankView){0};
@@ -34,7 +34,7 @@ static void in_call(int r, const char *call, int64_t number, int64_t count, int 
 static void computing(int r, const char *place, int epoch, int64_t step)
 {
     Doing doing = {.call = {.peer = -1}, .location = {place, epoch, step}};
-    Standing says = standing_of(&doing);
+    RankState says = rank_state(&doing);
     says.rank = r;
     says.seconds = 21;
     views[r] = (RankView){0};
@@ -49,7 +49,7 @@ static void has_left(int r, Leaving how, int status, int64_t last_of_hvd, int64_
                    .status = status,
                    .last_of_hvd = last_of_hvd,
                    .last_of_comms = last_of_comms};
-    Standing says = standing_of(&doing);
+    RankState says = rank_state(&doing);
     says.rank = r;
     says.seconds = 5;
     views[r] = (RankView){0};
@@ -202,7 +202,7 @@ END_TEST
 
 START_TEST(waiting_goes_on_while_nothing_moves)
 {
-    Standing says = views[0].says;
+    RankState says = views[0].says;
     says.seconds = 20.4; // told half a second later
     view_take(&views[0], &says, NOW + 0.5);
     ck_assert(views[0].since == NOW - 20);
