@@ -236,14 +236,35 @@ static const Diagnosis *mistake_of_children(const Run *run, char **evidence)
     return &d_hung_its_own_processes;
 }
 
+static void add_evidence(char **evidence, char *more)
+{
+    if (more)
+        text_add(evidence, "\n%s", more);
+    free(more);
+}
+
+// One process, which is no rank.
+static char *whereabouts_alone(const Run *run)
+{
+    char *seen = last_seen(&run->traces.of[0]);
+    char *text = format_text("the program is busy with something else%s", seen);
+    free(seen);
+    return text;
+}
+
 static Fault silence_fault(const Run *run, const Ends *ends)
 {
-    char *where = whereabouts(&run->traces);
+    bool alone = run_is_one_process(&run->plan);
+    char *where = alone ? whereabouts_alone(run) : whereabouts(&run->traces);
     const Diagnosis *children = mistake_of_children(run, &where);
-    Fault fault = fault_with(children ? children : likely_mistake(ends, &run->traces),
+    Fault fault = fault_with(children ? children
+                             : alone  ? &d_hung_one_process
+                                      : likely_mistake(ends, &run->traces),
                              "nothing moved any more, so the run was ended after %.0f seconds\n%s",
                              run->seconds, where);
     free(where);
+    if (ends->ended)
+        add_evidence(&fault.evidence, ends->ended(run).evidence);
     return fault;
 }
 
@@ -419,6 +440,8 @@ static Fault crash_fault(const Run *run, const Ends *ends)
     FailedRank failed = failed_rank(run);
     // What a full disk makes the library say is the check's own doing.
     const Diagnosis *explained = run->plan.full ? NULL : explanation(run, ends);
+    Fault shown = ends->ended ? ends->ended(run) : NO_FAULT;
+    explained = shown.diagnosis ? shown.diagnosis : explained;
     Fault fault = {explained, NULL};
     if (!explained && is_reported_failure(run)) {
         fault.diagnosis = &d_crashed_returned;
@@ -428,6 +451,7 @@ static Fault crash_fault(const Run *run, const Ends *ends)
         add_end(&fault.evidence, run, failed);
     }
     add_messages(&fault.evidence, run);
+    add_evidence(&fault.evidence, shown.evidence);
     return fault;
 }
 

@@ -4,8 +4,7 @@
 #ifndef HVDLAB_STEPS_END_H
 #define HVDLAB_STEPS_END_H
 
-#include "report.h"
-#include "run.h"
+#include "judge.h"
 
 // A line by which the library ended the program, because of a mistake that has a name.
 typedef struct {
@@ -27,6 +26,10 @@ typedef struct {
 
     // What a run that ended with a failing status shows that explains it: reports it, or nothing.
     void (*crashed)(const Run *run, Report *report);
+
+    // What a run shows that failed or hung: a diagnosis, where the traces prove more than the
+    // messages (NULL elsewhere), and more evidence, or NULL.
+    Fault (*ended)(const Run *run);
 
     // In a program's own loop, ranks with different counts make different calls.
     bool counts_tell_calls;

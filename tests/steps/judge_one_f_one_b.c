@@ -6,16 +6,18 @@
 #include "staged.h"
 #include "diagnoses/judge_one_f_one_b.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include "base/format.h"
 #include "base/memory.h"
 
-#define CUT   "every batch is cut into the micro-batches asked for, and goes through all stages"
-#define ALL   "every stage computes every micro-batch, forward and backward"
-#define ONCE  "every stage updates its weights once in a batch, from all of its micro-batches"
-#define EQUAL "the weights become those of one device with the whole batch"
-#define KEPT  "stage s of S keeps at most S - s micro-batches at a time"
-#define TIME  "a batch of M micro-batches takes as long as M + S - 1 take one stage"
+#define CUT    "every batch is cut into the micro-batches asked for, and goes through all stages"
+#define ALL    "every stage computes every micro-batch, forward and backward"
+#define ONCE   "every stage updates its weights once in a batch, from all of its micro-batches"
+#define EQUAL  "the weights become those of one device with the whole batch"
+#define NUMBER "the schedule takes no other number for that of the stages"
+#define KEPT   "stage s of S keeps at most S - s micro-batches at a time"
+#define TIME   "a batch of M micro-batches takes as long as M + S - 1 take one stage"
 
 enum { FORWARD_TIME = 1, BACKWARD_TIME = 2 };
 
@@ -32,20 +34,26 @@ static bool is_not_drained(const StageOf *stage, int micros)
     return forward && !backward;
 }
 
-// A stage that went forward with all micro-batches, and with none backward, and did not end: it has
-// no gradients to apply.
-static void crashed(const Run *run, Report *report)
+// A stage that went forward with all micro-batches, and with none backward, has no gradients to
+// apply.
+static Fault end_fault(const void *item)
 {
-    Staged p = staged_batches(run);
-    const BatchOf *batch = p.count > 0 ? &p.batches[p.count - 1] : NULL;
-    for (int s = 0; batch && s < batch->stages && report_passed(report); s++) {
-        const StageOf *stage = &batch->of[s];
-        if (is_not_drained(stage, batch->micros) && count_calls(stage, BACKWARD) == 0 &&
-            output_says(&run->output, "has no gradients"))
-            report_failure(report, ALL, &d_cool_down_missing,
-                           evidence_of_run(run, schedule_text(batch, p.count - 1)));
+    const Staged *p = item;
+    Fault fault = staged_end_fault(p);
+    for (int s = 0; fault.evidence && s < p->batches[p->count - 1].stages; s++) {
+        const BatchOf *batch = &p->batches[p->count - 1];
+        char *words = format_text("stage %d has no gradients", s);
+        if (output_says(&p->run->output, words) && is_not_drained(&batch->of[s], batch->micros) &&
+            count_calls(&batch->of[s], BACKWARD) == 0)
+            fault.diagnosis = &d_cool_down_missing;
+        free(words);
     }
-    staged_batches_free(&p);
+    return fault;
+}
+
+static Fault ended(const Run *run)
+{
+    return staged_in(NULL, run, end_fault);
 }
 
 static Fault computed_fault(const void *item)
@@ -54,68 +62,126 @@ static Fault computed_fault(const void *item)
     for (int b = 0; b < p->count; b++)
         for (int s = 0; s < p->batches[b].stages; s++)
             if (is_not_drained(&p->batches[b].of[s], p->batches[b].micros))
-                return schedule_fault(&d_cool_down_missing, p, b);
+                return fault_at(schedule_fault(&d_cool_down_missing, p, b, INT_MAX),
+                                "stage %d goes backward with %d of %d micro-batches\n", s,
+                                count_calls(&p->batches[b].of[s], BACKWARD), p->batches[b].micros);
     return all_fault(item);
 }
 
 // ---- Kept.
 
-// How many micro-batches the stage keeps at a time, at most: forward, and not yet backward.
-static int most_kept(const StageOf *stage)
+static Fault passes_fault(const Diagnosis *diagnosis, const Staged *p, int b, int place)
 {
-    int kept = 0, most = 0;
-    for (int i = 0; i < stage->count; i++) {
-        kept += stage->calls[i].kind == FORWARD;
-        most = kept > most ? kept : most;
-        kept -= stage->calls[i].kind == BACKWARD;
-    }
-    return most;
+    return (Fault){diagnosis, schedule_text(p, b, place, true)};
 }
 
-// What each stage computes in which order, and keeps: "stage 0 keeps 4: F0 F1 F2 F3 B0 F4 ...".
-static Fault passes_fault(const Diagnosis *diagnosis, const Staged *p, int b)
+// The number of stages for which some stage of the batch would keep what it keeps, if there is one
+// alone; else 0.
+static int stages_taken(const BatchOf *batch)
 {
-    enum { SHOWN = 24 };
-    const BatchOf *batch = &p->batches[b];
-    char *text = format_text(
-        "batch %d, of %d micro-batches (F0: micro-batch 0 forward, B0: backward):", b + 1,
-        batch->micros);
     for (int s = 0; s < batch->stages; s++) {
-        const StageOf *stage = &batch->of[s];
-        int shown = 0;
-        text_add(&text, "\nstage %d keeps %d:", s, most_kept(stage));
-        for (int i = 0; i < stage->count; i++) {
-            const Call *call = &stage->calls[i];
-            if (call->kind == FORWARD || call->kind == BACKWARD)
-                if (shown++ < SHOWN)
-                    text_add(&text, " %c%d", call->kind == FORWARD ? 'F' : 'B', call->micro);
-        }
-        text_add(&text, "%s", shown > SHOWN ? " ..." : "");
+        int kept = most_kept(&batch->of[s]);
+        if (kept > 1 && kept < batch->micros)
+            return s + kept;
     }
-    return (Fault){diagnosis, text};
+    return 0;
+}
+
+static bool keeps_as_of(const BatchOf *batch, int stages)
+{
+    for (int s = 0; s < batch->stages; s++) {
+        int kept = stages - s > 1 ? stages - s : 1;
+        if (most_kept(&batch->of[s]) != (kept < batch->micros ? kept : batch->micros))
+            return false;
+    }
+    return true;
+}
+
+// Whether every batch is as if there were so many stages; 0: as many as devices.
+static bool all_keep_as_of(const Runs *runs, int stages)
+{
+    bool all = true;
+    for (const Run *run = runs->items; run < runs_end(runs); run++) {
+        Staged p = staged_batches(run);
+        for (int b = 0; b < p.count; b++)
+            all = all && keeps_as_of(&p.batches[b], stages ? stages : (int)p.devices);
+        staged_batches_free(&p);
+    }
+    return all;
+}
+
+// Whether all runs together prove that the schedule goes by another number than that of the stages.
+static Fault number_fault(const void *item)
+{
+    const Staged *p = item;
+    for (int b = 0; b < p->count; b++) {
+        int taken = stages_taken(&p->batches[b]);
+        if (taken == 0 || taken == p->batches[b].stages)
+            continue;
+        bool devices = all_keep_as_of(p->runs, 0),
+             fixed = p->runs->count > 1 && all_keep_as_of(p->runs, taken);
+        if (devices == fixed)
+            return NO_FAULT;
+        return fault_at(
+            passes_fault(devices ? &d_devices_for_stages : &d_number_of_stages_fixed, p, b, 0),
+            "there are %d stages (devices: %.0f); they keep as many micro-batches as if "
+            "there were %d\n",
+            p->batches[b].stages, p->devices, taken);
+    }
+    return NO_FAULT;
+}
+
+// How many micro-batches go forward before the first one goes backward.
+static int warm_up(const StageOf *stage)
+{
+    int forward = 0;
+    for (int i = 0; i < stage->count && stage->calls[i].kind != BACKWARD; i++)
+        forward += stage->calls[i].kind == FORWARD;
+    return forward;
 }
 
 // Why a stage of this batch keeps too many.
 static const Diagnosis *kept_too_many(const BatchOf *batch)
 {
-    const int last = batch->stages - 1;
-    bool all = true, equal = true;
-    for (int s = 0; s < last; s++) {
-        all = all && most_kept(&batch->of[s]) == batch->micros;
-        equal = equal && most_kept(&batch->of[s]) == most_kept(&batch->of[last]);
+    bool all = true, equal = true, later = true;
+    for (int s = 0; s < batch->stages; s++) {
+        const StageOf *stage = &batch->of[s];
+        const int kept = most_kept(stage), may = batch->stages - s;
+        all = all && (kept <= may || kept == batch->micros);
+        equal = equal && kept == most_kept(&batch->of[0]);
+        later = later && (kept <= may || warm_up(stage) <= may);
     }
     if (all)
         return &d_all_forward_first;
+    if (later)
+        return &d_forward_too_early;
     return equal && batch->stages > 2 ? &d_warm_up_equal : &d_warm_up_too_long;
+}
+
+// The place of the first pass by which the stage keeps too many; -1: none.
+static int kept_from(const StageOf *stage, int may)
+{
+    int kept = 0;
+    for (int i = 0; i < stage->count; i++) {
+        kept += (stage->calls[i].kind == FORWARD) - (stage->calls[i].kind == BACKWARD);
+        if (kept > may)
+            return stage->calls[i].end;
+    }
+    return -1;
 }
 
 static Fault kept_fault(const void *item)
 {
     const Staged *p = item;
     for (int b = 0; b < p->count; b++)
-        for (int s = 0; s < p->batches[b].stages; s++)
-            if (most_kept(&p->batches[b].of[s]) > p->batches[b].stages - s)
-                return passes_fault(kept_too_many(&p->batches[b]), p, b);
+        for (int s = 0; s < p->batches[b].stages; s++) {
+            const int may = p->batches[b].stages - s;
+            int place = kept_from(&p->batches[b].of[s], may);
+            if (place >= 0)
+                return fault_at(passes_fault(kept_too_many(&p->batches[b]), p, b, place),
+                                "stage %d of %d keeps %d, and may keep %d\n", s,
+                                p->batches[b].stages, most_kept(&p->batches[b].of[s]), may);
+        }
     return NO_FAULT;
 }
 
@@ -134,6 +200,8 @@ typedef struct {
     int *there[2];               // when a stage can have the values, or the gradient, of each
     int now[MAX_JUDGED_STAGES];  // of each stage
     int next[MAX_JUDGED_STAGES]; // its next call
+    int busy;                    // of the last stage: the time that it has computed
+    const Call *late;            // its first pass behind a wait that need not be
 } Clock;
 
 static int *there(const Clock *c, int s, int micro, bool gradient)
@@ -173,6 +241,11 @@ static bool take_call(Clock *c, int s)
     if (call->kind == FORWARD || call->kind == BACKWARD) {
         if (v->received_late && !wait_for(c, s, call->micro, gradient))
             return false;
+        if (s == c->batch->stages - 1) {
+            if (!c->late && c->now[s] > FORWARD_TIME * s + c->busy)
+                c->late = call;
+            c->busy += gradient ? BACKWARD_TIME : FORWARD_TIME;
+        }
         c->now[s] += gradient ? BACKWARD_TIME : FORWARD_TIME;
         if (gradient ? v->gradients_at_once : v->values_at_once)
             hand_over(c, s, call->micro, gradient);
@@ -186,8 +259,8 @@ static bool take_call(Clock *c, int s)
     return true;
 }
 
-// When the last stage is done with all that it can do.
-static int batch_time(const BatchOf *batch, Variant variant)
+// When all stages are done with all that they can do; `late` (NULL: not asked for) as in Clock.
+static int batch_time(const BatchOf *batch, Variant variant, const Call **late)
 {
     Clock c = {.batch = batch, .variant = variant};
     size_t count = (size_t)(batch->stages * batch->micros);
@@ -207,6 +280,8 @@ static int batch_time(const BatchOf *batch, Variant variant)
         end = c.now[s] > end ? c.now[s] : end;
     free(c.there[0]);
     free(c.there[1]);
+    if (late)
+        *late = c.late;
     return end;
 }
 
@@ -264,15 +339,21 @@ static Fault time_fault(const void *item)
     const Staged *p = item;
     for (int b = 0; b < p->count; b++) {
         const BatchOf *batch = &p->batches[b];
-        const int best = best_time(batch), taken = batch_time(batch, (Variant){0});
+        const Call *late;
+        const int best = best_time(batch), taken = batch_time(batch, (Variant){0}, &late);
         if (taken <= best)
             continue;
+        const int place = late ? late->end : INT_MAX;
         Fault fault = {0};
         for (size_t i = 0; i < sizeof causes / sizeof *causes && !fault.diagnosis; i++)
-            if (batch_time(batch, causes[i].variant) <= best)
-                fault = schedule_fault(causes[i].diagnosis, p, b);
+            if (batch_time(batch, causes[i].variant, NULL) <= best)
+                fault = schedule_fault(causes[i].diagnosis, p, b, place);
         if (!fault.diagnosis)
-            fault = passes_fault(wrong_order(batch), p, b);
+            fault = passes_fault(wrong_order(batch), p, b, place);
+        if (late)
+            fault = fault_at(
+                fault, "stage %d waits too long before it goes %s with micro-batch %d\n",
+                batch->stages - 1, late->kind == FORWARD ? "forward" : "backward", late->micro);
         return fault_at(fault,
                         "if a forward pass takes 1 and a backward pass 2, a batch takes %d in this "
                         "order; it needs (M + S - 1) x 3 = (%d + %d - 1) x 3 = %d\n",
@@ -281,13 +362,10 @@ static Fault time_fault(const void *item)
     return NO_FAULT;
 }
 
-static const ItemProperty properties[] = {{CUT, cut_fault, NULL},
-                                          {ALL, computed_fault, CUT},
-                                          {ONCE, once_fault, ALL},
-                                          {EQUAL, equal_fault, ONCE},
-                                          {KEPT, kept_fault, ALL},
-                                          {TIME, time_fault, ALL},
-                                          {0}};
+static const ItemProperty properties[] = {{CUT, cut_fault, NULL},      {ALL, computed_fault, CUT},
+                                          {ONCE, once_fault, ALL},     {EQUAL, equal_fault, ONCE},
+                                          {NUMBER, number_fault, ALL}, {KEPT, kept_fault, NUMBER},
+                                          {TIME, time_fault, NUMBER},  {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
@@ -295,4 +373,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("one_f_one_b", judge)
-OWN_ENDS("one_f_one_b", .explanations = staged_explanations, .crashed = crashed)
+OWN_ENDS("one_f_one_b", .explanations = staged_explanations, .ended = ended)

@@ -22,4 +22,4 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("split", judge)
-OWN_ENDS("split", .explanations = staged_explanations)
+OWN_ENDS("split", .explanations = staged_explanations, .ended = staged_ended)

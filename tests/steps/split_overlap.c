@@ -81,7 +81,7 @@ typedef struct {
     int together; // of them: both were computed at the same time
     int held;     // of them: one stage did nothing at the end of what the other one computed
     const Diagnosis *diagnosis; // of the first batch that is wrong; NULL: none is
-    int bad_batch;
+    int bad_batch, bad_place;   // and where that one computes micro-batch a
 } Overlap;
 
 // Whether the stage, whose thread was there, was in no call of the library's at that place.
@@ -121,13 +121,16 @@ static Fault look_at_run(const Run *run, const Pass *pass, Overlap *o)
             look_at_pair(&p.batches[b], pass, k, next, o);
             o->serial += wrong == &d_one_at_a_time;
             if (wrong && !o->diagnosis) {
+                const StageOf *other = &p.batches[b].of[1 - pass->leader];
                 o->bad_batch = b;
+                o->bad_place = other->calls[find_call(other, pass->kind, k)].begin;
                 o->diagnosis = wrong;
             }
         }
     if (o->diagnosis == &d_one_at_a_time && o->serial < o->pairs)
         o->diagnosis = &d_waits_in_between;
-    Fault fault = o->diagnosis ? schedule_fault(o->diagnosis, &p, o->bad_batch) : NO_FAULT;
+    Fault fault =
+        o->diagnosis ? schedule_fault(o->diagnosis, &p, o->bad_batch, o->bad_place) : NO_FAULT;
     staged_batches_free(&p);
     return fault;
 }
@@ -139,7 +142,7 @@ static Fault never_meet(const Run *first, const Overlap *o)
     if (o->together > 0 || o->held == 0 || o->held < o->pairs * HELD)
         return NO_FAULT;
     Staged p = staged_batches(first);
-    Fault fault = fault_at(schedule_fault(&d_never_at_the_same_time, &p, 0),
+    Fault fault = fault_at(schedule_fault(&d_never_at_the_same_time, &p, 0, 0),
                            "of %d pairs of calls none met; in %d of them one stage was in no call "
                            "when the other one's ended\n",
                            o->pairs, o->held);

@@ -49,6 +49,17 @@ int count_calls(const StageOf *stage, CallKind kind)
     return count;
 }
 
+int most_kept(const StageOf *stage)
+{
+    int kept = 0, most = 0;
+    for (int i = 0; i < stage->count; i++) {
+        kept += stage->calls[i].kind == FORWARD;
+        most = kept > most ? kept : most;
+        kept -= stage->calls[i].kind == BACKWARD;
+    }
+    return most;
+}
+
 const Call *sent_for(const BatchOf *batch, int s, const Call *receive, int *sender)
 {
     bool values = receive->kind == RECEIVE_VALUES;
@@ -95,6 +106,7 @@ static void read_event(Staged *p, const cJSON *event, int at)
         stage->applied += event_number(event, "value");
     } else if (event_is(event, "staged_batch_end")) {
         stage->arena_after = event_number(event, "arena");
+        p->batches[b].over = true;
     }
 }
 
@@ -121,25 +133,56 @@ void staged_batches_free(Staged *p)
     free(p->batches);
 }
 
-char *schedule_text(const BatchOf *batch, int number)
+static bool is_shown(const Call *call, bool passes)
 {
-    char *text = format_text("in batch %d, of %d micro-batches:", number + 1, batch->micros);
+    return !passes || call->kind == FORWARD || call->kind == BACKWARD;
+}
+
+static void add_shown(char **text, const StageOf *stage, int place, bool passes)
+{
+    enum { SHOWN = 24, BEFORE = 16 };
+    int total = 0, first = -BEFORE;
+    for (int i = 0; i < stage->count; i++)
+        if (is_shown(&stage->calls[i], passes)) {
+            total++;
+            first += stage->calls[i].begin < place;
+        }
+    first = first > total - SHOWN ? total - SHOWN : first;
+    first = first > 0 ? first : 0;
+    text_add(text, "%s", first > 0 ? " ..." : "");
+    for (int i = 0, shown = 0; i < stage->count; i++) {
+        const Call *call = &stage->calls[i];
+        if (!is_shown(call, passes) || shown++ < first || shown > first + SHOWN)
+            continue;
+        if (passes)
+            text_add(text, " %c%d", call->kind == FORWARD ? 'F' : 'B', call->micro);
+        else
+            text_add(text, "%s %s", shown > 1 ? "," : "", call->name);
+        if (!passes && call->kind != APPLY)
+            text_add(text, " %d", call->micro);
+    }
+    text_add(text, "%s", first + SHOWN < total ? " ..." : "");
+}
+
+char *schedule_text(const Staged *p, int number, int place, bool passes)
+{
+    const BatchOf *batch = &p->batches[number];
+    char *text = format_text("in batch %d, of %d micro-batch%s%s:", number + 1, batch->micros,
+                             batch->micros == 1 ? "" : "es",
+                             passes ? " (F0: micro-batch 0 forward, B0: backward)" : "");
     for (int s = 0; s < batch->stages; s++) {
         const StageOf *stage = &batch->of[s];
-        text_add(&text, "\nstage %d, on device %.0f:%s", s, stage->device,
-                 stage->count == 0 ? " nothing" : "");
-        for (int i = 0; i < stage->count && i < 24; i++) {
-            const Call *call = &stage->calls[i];
-            text_add(&text, "%s %s", i ? "," : "", call->name);
-            if (call->kind != APPLY)
-                text_add(&text, " %d", call->micro);
-        }
-        text_add(&text, "%s", stage->count > 24 ? ", ..." : "");
+        if (passes)
+            text_add(&text, "\nstage %d keeps %d:", s, most_kept(stage));
+        else
+            text_add(&text, "\nstage %d, on device %.0f:%s", s, stage->device,
+                     stage->count == 0 ? " nothing" : "");
+        add_shown(&text, stage, place, passes);
     }
     return text;
 }
 
-Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch)
+Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch, int place)
 {
-    return (Fault){diagnosis, schedule_text(&p->batches[batch], batch)};
+    return (Fault){diagnosis, schedule_text(p, batch, place, false)};
 }

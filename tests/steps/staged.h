@@ -37,9 +37,11 @@ typedef struct {
 typedef struct {
     StageOf of[MAX_JUDGED_STAGES];
     int stages, images, micros;
+    bool over; // all schedules have returned
 } BatchOf;
 
 typedef struct {
+    const Runs *runs; // all of the check
     const Run *run;
     BatchOf *batches;
     int count;
@@ -57,15 +59,20 @@ void staged_batches_free(Staged *p);
 int find_call(const StageOf *stage, CallKind kind, int micro);
 int count_calls(const StageOf *stage, CallKind kind);
 
+// How many micro-batches the stage keeps at a time, at most: forward, and not yet backward.
+int most_kept(const StageOf *stage);
+
 // The call by which stage s got what this one receives, and the stage that made it; NULL, and -1,
 // for a call that receives nothing, and what was never sent.
 const Call *sent_for(const BatchOf *batch, int s, const Call *receive, int *sender);
 
-// "stage 0, on device 0: forward 0, send 0, receive 0, ...", and the same of the other ones.
-char *schedule_text(const BatchOf *batch, int number);
+// "stage 0, on device 0: forward 0, send 0, receive 0, ...", and the same of the other ones; with
+// `passes` "stage 0 keeps 4: F0 F1 F2 F3 B0 ...". Of long schedules it shows the calls around
+// `place` in the trace.
+char *schedule_text(const Staged *p, int batch, int place, bool passes);
 
-// With the schedule of that batch as evidence.
-Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch);
+// With that text, of all calls, as evidence.
+Fault schedule_fault(const Diagnosis *diagnosis, const Staged *p, int batch, int place);
 
 // ---- What any schedule must do (staged_update.c): the batches are cut as asked for, each stage
 // computes all micro-batches, and updates its weights once, by the whole batch's gradient.
@@ -77,6 +84,10 @@ Fault equal_fault(const void *staged);
 
 // What the library says of schedules that are wrong.
 extern const Explanation staged_explanations[];
+
+// The batch in which the program ended, where it did in one, and what that proves (Ends.ended).
+Fault staged_end_fault(const void *staged);
+Fault staged_ended(const Run *run);
 
 // Calls `fault` with a run's Staged (EachItem).
 Fault staged_in(const Runs *runs, const Run *run, ItemFault fault);

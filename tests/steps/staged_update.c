@@ -4,8 +4,10 @@
 #include "staged.h"
 #include "diagnoses/staged_update.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/format.h"
 
 // Of the largest gradient of a run. A change of weights has fewer digits.
@@ -38,14 +40,26 @@ Fault cut_fault(const void *item)
     for (int b = 0; b < p->count; b++) {
         const BatchOf *batch = &p->batches[b];
         if (batch->micros != (asked < batch->images ? asked : batch->images))
-            return schedule_fault(&d_micro_batches_wrong, p, b);
+            return schedule_fault(&d_micro_batches_wrong, p, b, 0);
         if (batch->stages != p->stages)
-            return schedule_fault(&d_stages_wrong, p, b);
+            return schedule_fault(&d_stages_wrong, p, b, 0);
         if (devices_used(batch) < fmin(p->stages, p->devices))
             return schedule_fault(p->stages == 2 ? &d_on_one_device : &d_on_one_device_of_several,
-                                  p, b);
+                                  p, b, 0);
     }
     return NO_FAULT;
+}
+
+// Shows what comes behind the same pass of the micro-batch before, mostly.
+static Fault left_out(const Staged *p, int b, int s, int k)
+{
+    const StageOf *stage = &p->batches[b].of[s];
+    CallKind kind = find_call(stage, FORWARD, k) < 0 ? FORWARD : BACKWARD;
+    int before = find_call(stage, kind, k - 1);
+    return fault_at(
+        schedule_fault(&d_micro_batch_left_out, p, b, before < 0 ? 0 : stage->calls[before].end),
+        "stage %d does not go %s with micro-batch %d\n", s,
+        kind == FORWARD ? "forward" : "backward", k);
 }
 
 Fault all_fault(const void *item)
@@ -56,7 +70,7 @@ Fault all_fault(const void *item)
             for (int k = 0; k < p->batches[b].micros; k++) {
                 const StageOf *stage = &p->batches[b].of[s];
                 if (find_call(stage, FORWARD, k) < 0 || find_call(stage, BACKWARD, k) < 0)
-                    return schedule_fault(&d_micro_batch_left_out, p, b);
+                    return left_out(p, b, s, k);
             }
     return NO_FAULT;
 }
@@ -78,9 +92,12 @@ Fault once_fault(const void *item)
     const Staged *p = item;
     for (int b = 0; b < p->count; b++)
         for (int s = 0; s < p->batches[b].stages; s++) {
-            const Diagnosis *wrong = wrong_update(&p->batches[b].of[s]);
+            const StageOf *stage = &p->batches[b].of[s];
+            const Diagnosis *wrong = wrong_update(stage);
+            int update = find_call(stage, APPLY, -1);
             if (wrong)
-                return schedule_fault(wrong, p, b);
+                return schedule_fault(wrong, p, b,
+                                      update < 0 ? INT_MAX : stage->calls[update].begin);
         }
     return NO_FAULT;
 }
@@ -114,8 +131,8 @@ Fault equal_fault(const void *item)
 
 Fault staged_in(const Runs *runs, const Run *run, ItemFault fault)
 {
-    (void)runs;
     Staged p = staged_batches(run);
+    p.runs = runs;
     Fault found = (*fault)(&p);
     staged_batches_free(&p);
     return found;
@@ -133,3 +150,49 @@ const Explanation staged_explanations[] = {
     {"is not this thread's", &d_other_stage},
     {0},
 };
+
+// What a stage waits for, where the stage that has computed it waits, too, or is done, and has not
+// sent it; the caller frees it. NULL: there is none.
+static char *unsent_text(const BatchOf *batch)
+{
+    for (int s = 0; s < batch->stages; s++) {
+        const StageOf *stage = &batch->of[s];
+        const Call *wait = stage->count > 0 ? &stage->calls[stage->count - 1] : NULL;
+        int sender;
+        if (!wait || wait->end < INT_MAX || sent_for(batch, s, wait, &sender) || sender < 0)
+            continue;
+        const StageOf *from = &batch->of[sender];
+        bool values = wait->kind == RECEIVE_VALUES;
+        if (find_call(from, values ? FORWARD : BACKWARD, wait->micro) < 0)
+            continue;
+        const Call *last = &from->calls[from->count - 1];
+        if (last->kind == APPLY || (last->end == INT_MAX && (last->kind == RECEIVE_VALUES ||
+                                                             last->kind == RECEIVE_GRADIENT)))
+            return format_text(
+                "stage %d waits for the %s of micro-batch %d; stage %d has computed %s, and has "
+                "not called stage_send%s(stage, %d)",
+                s, values ? "values" : "gradient", wait->micro, sender, values ? "them" : "it",
+                wait->name + strlen("receive"), wait->micro);
+    }
+    return NULL;
+}
+
+Fault staged_end_fault(const void *item)
+{
+    const Staged *p = item;
+    if (p->count == 0 || p->batches[p->count - 1].over)
+        return NO_FAULT;
+    char *unsent = output_says(&p->run->output, "the stages hang")
+                       ? unsent_text(&p->batches[p->count - 1])
+                       : NULL;
+    Fault fault = schedule_fault(unsent ? &d_hung_not_sent : NULL, p, p->count - 1, INT_MAX);
+    if (unsent)
+        fault = fault_at(fault, "%s\n", unsent);
+    free(unsent);
+    return fault;
+}
+
+Fault staged_ended(const Run *run)
+{
+    return staged_in(NULL, run, staged_end_fault);
+}

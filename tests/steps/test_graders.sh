@@ -154,7 +154,7 @@ check_form()
     hints=$(grep -cE '^      for a hint: make hint-[a-z0-9_]+$' "$here/out")
     [[ $fails -eq $mistakes && $fails -eq $hints ]] ||
         complain "$fails failures with $mistakes likely mistakes and $hints hints"
-    ! odd=$(grep -v ' said: ' "$here/out" | grep -E '([^-] |\()1 (batches|images|steps|times|updates|values|weights)\b|on hosts [A-Z]:') ||
+    ! odd=$(grep -v ' said: ' "$here/out" | grep -E '([^-] |\()1 (batches|images|micro-batches|steps|times|updates|values|weights)\b|on hosts [A-Z]:') ||
         complain "a plural of one: $odd"
     # What only the trace calls so, and marks without words.
     ! odd=$(grep -E '<-|last event|(collective|message|wait|sum|stage|custom)_(begin|end)' "$here/out") || complain "not explained: $odd"

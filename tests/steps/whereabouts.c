@@ -109,8 +109,16 @@ static char *event_words(const cJSON *event)
         {"ps_push", "the gradients for the servers"},
         {"written", "write_checkpoint()"},
         {"renamed", "rename()"},
+        {"staged_batch", "the beginning of a batch"},
+        {"stage_ready", "the beginning of a schedule"},
+        {"stage_apply", "the call of stage_apply()"},
+        {"staged_batch_end", "the end of a batch"},
     };
     const char *name = event_text(event, "event"), *function = event_text(event, "function");
+    if (strcmp(name, "stage_begin") == 0 || strcmp(name, "stage_end") == 0)
+        return format_text("the %s of stage_%s(stage, %d) in stage %d",
+                           strstr(name, "_end") ? "return" : "call", event_text(event, "call"),
+                           event_int(event, "micro"), event_int(event, "stage"));
     if (*function)
         return format_text("the %s of %s", strstr(name, "_end") ? "return" : "call", function);
     if (strcmp(name, "step") == 0)
