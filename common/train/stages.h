@@ -110,9 +110,12 @@ void stage_backward(Stage *stage, int micro_batch);
 void stage_send_values(Stage *stage, int micro_batch);
 void stage_send_gradient(Stage *stage, int micro_batch);
 
-// Wait until the stage before has sent the values of this micro-batch, or the next one their
-// gradient. Where there is no such stage, they do nothing.
+// Waits until the stage before has sent the values of this micro-batch, which stage_forward needs.
+// In the first stage it does nothing.
 void stage_receive_values(Stage *stage, int micro_batch);
+
+// Waits until the next stage has sent the gradient of the values that this one has sent for this
+// micro-batch; stage_backward needs it. In the last stage it does nothing.
 void stage_receive_gradient(Stage *stage, int micro_batch);
 
 // The same between two stages: the first one sends values and receives their gradient, the second

@@ -80,7 +80,7 @@ use()
 {
     for count in "${micro_batches[@]}"; do
         HVDLAB_DEVICES=4 "$work/$1" "${flags[@]}" --images $((3 * batch)) --pace 4800 --micro-batches "$count" |
-            awk '/^Stage 0: / { printf "%d %s ", $3, $6 } /^Stage / { idle += $9; stages++ } END { printf "%.0f\n", idle / stages }'
+            awk '/^Stage 0: / { printf "%d %s ", $3, $8 } /^Stage / { idle += $11; stages++ } END { printf "%.0f\n", idle / stages }'
     done >"$work/use-$1"
 }
 
@@ -93,7 +93,7 @@ stages_table()
         use "$program"
     done
     local column=0
-    for name in "micro-batches that stage 0 keeps" "MB for their activations" "idle, % of the time"; do
+    for name in "micro-batches that stage 0 keeps" "MB for their activations" "mean idle % of the stages"; do
         column=$((column + 1))
         for program in untouched yours; do
             awk -v name="$name, $program" -v column=$column '{ row = row " " $column " |" } END { print "| " name " |" row }' "$work/use-$program"
@@ -102,6 +102,10 @@ stages_table()
     printf '| idle, by the formula |'
     for count in "${micro_batches[@]}"; do
         awk -v m="$count" 'BEGIN { printf " %.0f |", 100 * 3 / (m + 3) }'
+    done
+    printf '\n| images/s, by the formula |'
+    for count in "${micro_batches[@]}"; do
+        awk -v m="$count" -v b="$batch" 'BEGIN { printf " %.0f |", b / (1.2 * (m + 3) / m) }'
     done
     echo
 }

@@ -103,8 +103,8 @@ int main(int argc, char **argv)
                metrics.images / (seconds_now() - begin));
         for (int s = 0; s < args.stages; s++) {
             StageUse use = stage_use(stages, s);
-            printf("Stage %d: %d micro-batches kept, %.2f MB, idle %.0f %% of the time\n", s, use.kept,
-                   use.megabytes, 100 * use.idle);
+            printf("Stage %d: %d of %d micro-batches kept, %.2f MB, idle %.0f %% of the time\n", s,
+                   use.kept, args.micro_batches, use.megabytes, 100 * use.idle);
         }
     }
     Score score = evaluate_in_stages(stages, test_batches);
