@@ -324,10 +324,14 @@ static Sum agreed_sum(const Agreement *agreement, const Attendance *all)
     return all[worker].sum;
 }
 
-static void begin_agreement(Agreement *agreement, const Collective *call)
+// `group`: whose call it is, with its ranks in the trace; MPI_COMM_NULL: the job's.
+static void trace_agreement(const Collective *call, MPI_Comm group)
 {
-    agreement->number++;
-    trace_collective(call->name, call->channel, EXTREMES * sizeof(uint64_t), "", -1);
+    const size_t bytes = EXTREMES * sizeof(uint64_t);
+    if (group == MPI_COMM_NULL)
+        trace_collective(call->name, call->channel, bytes, "", -1);
+    else if (trace_on())
+        trace_call_among(call->name, call->channel, bytes, group);
 }
 
 static void exchange_extremes(const Agreement *agreement, uint64_t extremes[EXTREMES])
@@ -343,8 +347,10 @@ int agree(const Collective *call, MPI_Comm comm)
         return 1;
     bool of_job = world_owns(comm);
     begin_call(call, of_job);
+    trace_agreement(call, of_job ? MPI_COMM_NULL : comm);
+    // A group's first call waits here for all of its ranks.
     Agreement *agreement = of_job ? agreement_of_job() : agreement_of_group(comm);
-    begin_agreement(agreement, call);
+    agreement->number++;
     uint64_t signature = signature_of(call);
     uint64_t extremes[EXTREMES] = {[MAXIMUM] = signature, [INVERTED] = ~signature};
     exchange_extremes(agreement, extremes);
@@ -398,8 +404,9 @@ bool agree_as_joined(Sum *sum, int *last)
 {
     const Collective call = {.name = "hvd_join", .channel = "values"};
     begin_call(&call, true);
+    trace_agreement(&call, MPI_COMM_NULL);
     Agreement *agreement = agreement_of_job();
-    begin_agreement(agreement, &call);
+    agreement->number++;
     if (joined_since == 0)
         joined_since = agreement->number;
     uint64_t extremes[EXTREMES] = {[JOINED] = 1}; // the rest 0: never the max

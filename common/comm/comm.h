@@ -143,9 +143,11 @@ HvdGroup hvd_group_split(int color);
 // same list, those that are not in it too. To be freed with hvd_group_free.
 HvdGroup hvd_group_of_ranks(const int *ranks, int count);
 
-// The collectives among the workers of a group, each of which calls them; `root` is a rank in the
-// group. A worker that is not in the group makes the program exit with an error message. If they
-// disagree, the error message numbers ranks as the job does.
+// The collectives among the workers of a group, each of which calls them: as the functions for all
+// workers. hvd_group_allreduce replaces `values`, on every worker of the group, by their average,
+// sum, minimum or maximum over the group (`op`). `root` is a rank in the group. A worker that is not
+// in the group makes the program exit with an error message. If they disagree, the error message
+// numbers ranks as the job does.
 void hvd_group_allreduce(HvdGroup group, float *values, size_t count, HvdOp op);
 float *hvd_group_allgather(HvdGroup group, const float *values, size_t count, size_t *total);
 int *hvd_group_allgather_ints(HvdGroup group, const int *values, size_t count, size_t *total,

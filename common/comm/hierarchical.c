@@ -301,16 +301,6 @@ static void begin_block(Levels *levels, char *values, size_t count, Reduction re
     all_go_on(levels);
 }
 
-static void trace_call_among(size_t bytes, const char *name, MPI_Comm comm)
-{
-    int *ranks = allocate((size_t)world_size(), sizeof *ranks);
-    char *text = numbers_text(ranks, world_ranks(comm, ranks));
-    trace("collective_begin", TEXT("function", TWO_LEVELS), TEXT("name", name), TEXT("ranks", text),
-          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
-    free(text);
-    free(ranks);
-}
-
 // Leaves at most `most` blocks in transfer.
 static void begin_blocks(char *values, size_t count, Reduction reduction, int most, MPI_Comm comm)
 {
@@ -319,7 +309,7 @@ static void begin_blocks(char *values, size_t count, Reduction reduction, int mo
     int bytes;
     PMPI_Type_size(reduction.type, &bytes);
     if (trace_on())
-        trace_call_among(count * (size_t)bytes, comm_name(comm, name), comm);
+        trace_call_among(TWO_LEVELS, comm_name(comm, name), count * (size_t)bytes, comm);
     trace_collective_end(TWO_LEVELS, name); // it continues in the background
     for (size_t begin = 0; begin < count; begin += BLOCK) {
         size_t left = count - begin;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/role.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/launcher.h"
 #include "base/layout.h"
 #include "comm/hooks.h"
@@ -244,6 +245,16 @@ int world_ranks(MPI_Comm comm, int ranks[])
     PMPI_Group_free(&job);
     free(own);
     return size;
+}
+
+void trace_call_among(const char *function, const char *name, size_t bytes, MPI_Comm comm)
+{
+    int *ranks = allocate((size_t)world_size(), sizeof *ranks);
+    char *text = numbers_text(ranks, world_ranks(comm, ranks));
+    trace("collective_begin", TEXT("function", function), TEXT("name", name), TEXT("ranks", text),
+          NUMBER("bytes", bytes), TEXT("op", ""), NUMBER("root", -1));
+    free(text);
+    free(ranks);
 }
 
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME])

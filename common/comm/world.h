@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 // Starts MPI, once; every rank must call it. exit(0), or the end of main, calls MPI_Finalize, which
 // waits for all ranks; after another exit status mpirun ends the other ranks. Without mpirun: a job
@@ -53,6 +54,8 @@ bool world_spans_hosts(void);
 // The ranks of a communicator, as ranks of the job, in their order; `ranks` has room for all. Returns
 // how many there are.
 int world_ranks(MPI_Comm comm, int ranks[]);
+// Traces the begin of a collective call among the ranks of a communicator.
+void trace_call_among(const char *function, const char *name, size_t bytes, MPI_Comm comm);
 // Any communicator's name, as traces have it: "gradients".
 const char *comm_name(MPI_Comm comm, char name[MPI_MAX_OBJECT_NAME]);
 

@@ -205,11 +205,13 @@ static void take_part_for(const char *caller, Model *own, const Model *whole, in
         int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
         bool fewer_rows = own_rows < rows, fewer_columns = own_columns < columns;
         bool divided = rows % own_rows == 0 && columns % own_columns == 0;
-        bool there = part >= 0 && (!fewer_rows || part < rows / own_rows) &&
-                     (!fewer_columns || part < columns / own_columns);
-        if (!divided || !there)
-            die("%s: %s has no part of %d x %d for rank %d: give every worker as many units",
-                caller, from->name, own_rows, own_columns, hvd_rank());
+        int parts = fewer_rows ? rows / own_rows : columns / own_columns;
+        if (!divided)
+            die("%s: %s is not divided into equal parts of %d x %d: give every worker as many units",
+                caller, from->name, own_rows, own_columns);
+        if ((fewer_rows || fewer_columns) && (part < 0 || part >= parts))
+            die("%s: part %d of %d of %s is not there: parts are numbered from 0", caller, part,
+                parts, from->name);
         float *all = allocate(variable_size(from), sizeof *all);
         float *block = allocate(variable_size(to), sizeof *block);
         model_read_variable(whole, v, all);
@@ -234,7 +236,7 @@ void take_own_part(Model *own, const Model *whole)
 Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts)
 {
     if (part < 0 || part >= parts)
-        die("%s: there is no part number %d of %d", __func__, part, parts);
+        die("%s: part %d of %d is not there: parts are numbered from 0", __func__, part, parts);
     if (batch->count % parts != 0)
         die("%s: %d images of a batch are not %d equal parts: change --batch-size or --images",
             __func__, batch->count, parts);

@@ -67,8 +67,8 @@ void take_part(Model *own, const Model *whole, int part);
 // The same with part number hvd_rank().
 void take_own_part(Model *own, const Model *whole);
 
-// The images of part number `part`, from 0, of `parts` equal ones of a batch that the model reads.
-// Exits with an error message where there is no such part.
+// The images and labels of part number `part`, from 0, of `parts` equal ones of a batch that the
+// model reads; they are not copied. Exits with an error message where there is no such part.
 Batch slice_of_batch(const Model *model, const Batch *batch, int part, int parts);
 
 // Exits with an error message where the workers are not so many columns of equal length.

@@ -20,7 +20,7 @@ static void make_groups(int columns)
     column = hvd_group_split(hvd_rank() % columns);
 #else
     // TODO: two_ways: as it stands, all workers are one row, and each is a column of its own. Let the
-    // first `columns` workers be row 0, the next ones row 1, and so on.
+    // first `columns` workers be row 0, the next ones row 1, and so on. Nothing has to free a group.
     (void)columns;
     row = hvd_world();
     column = hvd_group_split(hvd_rank());
@@ -71,8 +71,8 @@ static void update(Model *model, const Batch *batch)
     hvd_group_allreduce(column, parameters->gradients, parameters->length, HVD_AVERAGE);
 #else
     // TODO: two_ways: let each row compute a part of the images (make doc NAME=slice_of_batch). Which
-    // gradients must be averaged then, and among which workers? They are the
-    // model_parameters(model)->length floats at model_parameters(model)->gradients.
+    // gradients must be averaged before the update, and among which workers? They are the
+    // model_parameters(model)->length floats at model_parameters(model)->gradients, in device memory.
     compute_gradients(model, batch);
 #endif
     apply_gradients(model);

@@ -135,6 +135,7 @@ int main(int argc, char **argv)
     CASE("no bytes") hvd_broadcast_bytes(NULL, 3, 0);
     CASE("part of units") take_own_part(with_units(8), with_units(12));
     CASE("part of a row") take_part(with_units(6), with_units(12), 2);
+    CASE("part after the last") slice_of_batch(with_units(8), &(Batch){.count = 6}, 3, 3);
     CASE("part of a batch") slice_of_batch(with_units(8), &(Batch){.count = 4}, 0, 3);
     CASE("columns") need_columns(2);
     CASE("no such root") hvd_broadcast(&value, 1, 7);
@@ -220,8 +221,9 @@ refused 1 "nothing broadcast" "hvd_broadcast: the values are NULL"
 refused 1 "an average of ints" "hvd_allreduce_ints: an average of whole numbers is none; ask for HVD_SUM, HVD_MIN or HVD_MAX"
 refused 1 "no bytes" "hvd_broadcast_bytes: the values are NULL"
 refused 1 "no such root" "hvd_broadcast: there is no rank 7 among 1 to be the root"
-refused 2 "part of units" "take_own_part: dense/kernel has no part of 784 x 8 for rank 0: give every worker as many units"
-refused 1 "part of a row" "take_part: dense/kernel has no part of 784 x 6 for rank 0: give every worker as many units"
+refused 2 "part of units" "take_own_part: dense/kernel is not divided into equal parts of 784 x 8: give every worker as many units"
+refused 1 "part of a row" "take_part: part 2 of 2 of dense/kernel is not there: parts are numbered from 0"
+refused 1 "part after the last" "slice_of_batch: part 3 of 3 is not there: parts are numbered from 0"
 refused 1 "part of a batch" "slice_of_batch: 4 images of a batch are not 3 equal parts: change --batch-size or --images"
 refused 3 "columns" "the number of workers, 3, is not a multiple of --columns 2"
 refused 1 "no model" "hvd_broadcast_model: there is no model (NULL)"

@@ -175,6 +175,23 @@ for words in 'rank 0 waits in MPI_Send for rank 1 to receive (tag 4)' 'in a circ
     grep -qF "$words" "$folder/out" || fail "\"$words\" is not said: $(cat "$folder/out")"
 done
 
+# Ranks in different collective calls, and in calls of different groups.
+# hung_in CALLS WORDS...: these calls after hvd_init; the check says the words.
+hung_in()
+{
+    { sed '/^    hvd_init();/q' solutions/step_01.c && echo "$1" && sed '1,/^    hvd_init();/d' solutions/step_01.c; } >"$folder/unlike.c"
+    BUILD=$folder/build "$build/check-step" 1 "$folder/unlike.c" >"$folder/out" 2>&1
+    [[ $(tail -n 1 "$folder/out") == "step 1: failed: hung" ]] || fail "$1: $(tail -n 1 "$folder/out")"
+    tr -s '\n ' '  ' <"$folder/out" >"$folder/words"
+    for words in "${@:2}"; do
+        grep -qF -e "$words" "$folder/words" || fail "\"$words\" is not said: $(cat "$folder/out")"
+    done
+}
+hung_in 'int sum = 1; if (hvd_rank() == 0) MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD); else MPI_Barrier(MPI_COMM_WORLD);' \
+    'collective call 1 on MPI_COMM_WORLD: rank 0 calls MPI_Allreduce, rank 1 calls MPI_Barrier' 'the ranks make different collective calls, as named above'
+hung_in 'HvdGroup pair = hvd_group_split(hvd_rank() / 2); if (pair.rank == 0) hvd_group_barrier(pair); hvd_barrier();' \
+    'rank 0 waits in hvd_group_barrier of the group of ranks 0 and 1' 'All ranks of a group must make its calls'
+
 # ---- Images, and who moves.
 
 cat >"$folder/images.c" <<'END'

@@ -3,6 +3,7 @@
 #include "divided.h"
 #include "waiting.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,22 @@ int output_length(const Run *run)
     int units[MAX_LAYERS] = {0};
     dense_units(trained_model(run, 0), units);
     return units[1];
+}
+
+bool relu_before_sum(const Run *run)
+{
+    const char *model = trained_model(run, 0);
+    for (const char *at = model; (at = strstr(at, ": custom_layer of layer ")) != NULL;) {
+        int read = 0, length = 0;
+        sscanf(at, ": custom_layer of layer %d, 1x1x%d", &read, &length);
+        char *layer = format_text("layer %d: relu ", read);
+        bool relu = length == output_length(run) && strstr(model, layer);
+        free(layer);
+        if (relu)
+            return true;
+        at++;
+    }
+    return false;
 }
 
 const cJSON *trained_batch(const Events *events, int n)

@@ -29,6 +29,9 @@ int parts_of_units(const Run *run, int rank, const Run *one);
 int input_length(const Run *run);
 int output_length(const Run *run);
 
+// True where a custom layer of the outputs' length reads what a relu gives.
+bool relu_before_sum(const Run *run);
+
 // The n-th batch on which a rank trained, from 0; NULL: there is none. The mean loss of its images.
 const cJSON *trained_batch(const Events *events, int n);
 double loss_of(const Run *run, int rank, int n);

@@ -100,6 +100,14 @@ static const char *call_of_all(const Traces *traces)
     return function;
 }
 
+static bool any_is_blocked_in_a_group(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (group_of_call(traces, awaited_call(traces, r)) && is_blocked(traces, r))
+            return true;
+    return false;
+}
+
 // The likely mistake in any program.
 static const Diagnosis *mistake_of_any(const Traces *traces)
 {
@@ -120,7 +128,7 @@ static const Diagnosis *mistake_of_any(const Traces *traces)
     // own.
     if (!any_is_blocked(traces) && !ranks_with(traces, "disagreement"))
         return crowding() > 1 ? &d_hung_nothing_moves_on_a_busy_machine : &d_hung_nothing_moves;
-    return &d_hung_some_call;
+    return any_is_blocked_in_a_group(traces) ? &d_hung_call_of_a_group : &d_hung_some_call;
 }
 
 static const Diagnosis *likely_mistake(const Ends *ends, const Traces *traces)
@@ -407,13 +415,18 @@ static Fault disagreement_fault(const Run *run, const Ends *ends)
     return fault;
 }
 
+static bool is_signal(const Run *run, FailedRank failed, int signal, const char *name)
+{
+    if (strstr(failed.how, "signal"))
+        return strstr(failed.how, name);
+    return (failed.status > 128 ? failed.status : run->status) == 128 + signal;
+}
+
 // The signal that ended the run is one that an access to memory causes.
 static bool is_of_a_pointer(const Run *run, FailedRank failed)
 {
-    int signal = (failed.status > 128 ? failed.status : run->status) - 128;
-    if (strstr(failed.how, "signal"))
-        return strstr(failed.how, "Segmentation fault") || strstr(failed.how, "Bus error");
-    return signal == SIGSEGV || signal == SIGBUS;
+    return is_signal(run, failed, SIGSEGV, "Segmentation fault") ||
+           is_signal(run, failed, SIGBUS, "Bus error");
 }
 
 static const Diagnosis *wrong_end(const Run *run, FailedRank failed)
@@ -432,6 +445,8 @@ static const Diagnosis *wrong_end(const Run *run, FailedRank failed)
         return &d_crashed_refused;
     if (!strstr(failed.how, "signal") && run->status < 128)
         return &d_crashed_own_status;
+    if (is_signal(run, failed, SIGILL, "Illegal instruction"))
+        return &d_crashed_illegal_instruction;
     return is_of_a_pointer(run, failed) ? &d_crashed_pointer : &d_crashed_other_signal;
 }
 

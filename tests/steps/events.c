@@ -141,6 +141,16 @@ double event_bytes(const cJSON *event)
     return collective || sent ? event_number(event, "bytes") : 0;
 }
 
+const char *called_function(const cJSON *event)
+{
+    const char *function = event_text(event, "function");
+    if (strcmp(function, "two_levels") != 0)
+        return function;
+    return event_has(event, "name", "group")    ? "hvd_group_allreduce"
+           : event_has(event, "name", "values") ? "hvd_allreduce"
+                                                : "the hierarchical all-reduce";
+}
+
 int next_listed(const char **at)
 {
     char *end;

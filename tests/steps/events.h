@@ -68,6 +68,10 @@ int event_int(const cJSON *event, const char *field);
 // call, or of a message that is sent; 0 of any other event.
 double event_bytes(const cJSON *event);
 
+// The function of a call as a program knows it: traces have a name of their own, "two_levels", for a
+// part of hvd_allreduce.
+const char *called_function(const cJSON *event);
+
 // The next number of a list "0,2,4", past which it moves `at`; -1 after the last one.
 int next_listed(const char **at);
 

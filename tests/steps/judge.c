@@ -57,6 +57,9 @@ char *evidence_of_run(const Run *run, char *evidence)
     const char *what = by_devices ? "device" : plan->servers ? "worker" : "rank";
     char *longer = format_text("%s %d %s%s", plan->servers ? "with" : "on", count, what,
                                count == 1 ? "" : "s");
+    double columns = run_flag(run, "--columns ");
+    if (columns > 0)
+        text_add(&longer, " (%.0f x %.0f workers)", count / columns, columns);
     if (hosts)
         text_add(&longer, ", on host%s %s", strchr(hosts, ',') ? "s" : "", hosts);
     free(hosts);

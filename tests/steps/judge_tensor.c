@@ -6,9 +6,7 @@
 #include "diagnoses/judge_tensor.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define DIVIDED "each worker has an equal part of the wide layers"
 #define START   "the workers' parts are together the undivided weights, and so is what they compute"
@@ -80,23 +78,6 @@ static bool all_exchange(const GridUpdate *update, GridNumber number)
 }
 
 static const Hypothesis sum = {.of = sum_of_own}, mean = {.of = sum_of_own, .by_ranks = 1};
-
-// True where a custom layer of the outputs' length reads what a relu gives.
-static bool relu_before_sum(const Run *run)
-{
-    const char *model = trained_model(run, 0);
-    for (const char *at = model; (at = strstr(at, ": custom_layer of layer ")) != NULL;) {
-        int read = 0, length = 0;
-        sscanf(at, ": custom_layer of layer %d, 1x1x%d", &read, &length);
-        char *layer = format_text("layer %d: relu ", read);
-        bool relu = length == output_length(run) && strstr(model, layer);
-        free(layer);
-        if (relu)
-            return true;
-        at++;
-    }
-    return false;
-}
 
 static bool have_equal_parts(const Row *row)
 {

@@ -20,6 +20,7 @@
     "a row has the same images and all parts of the layers, a column one part and all images"
 #define START   "the rows compute together what the undivided network computes"
 #define UPDATES "after each update, too"
+#define MEANS   "a column's workers average their gradients before the update"
 #define GROUPS                                                                                     \
     "activations are added up among a row's workers alone, gradients averaged among a column's"
 #define HOSTS "where a row's workers share a host, their sums do not leave it"
@@ -86,6 +87,14 @@ static int images_of_batch(const GridUpdate *grid)
     return (int)run_flag(grid->run, "--batch-size ");
 }
 
+static const Diagnosis *wrong_units(const Runs *runs)
+{
+    const Diagnosis *wrong = wrong_numbers(runs, UNIT_PARTS, of_units, &d_units_wrong);
+    bool swapped = wrong == &d_divided_by_rows &&
+                   wrong_numbers(runs, IMAGE_PARTS, of_images, wrong) == &d_images_by_columns;
+    return swapped ? &d_rows_and_columns_exchanged : wrong;
+}
+
 static Fault units_fault(const void *item)
 {
     const GridUpdate *grid = item;
@@ -95,9 +104,8 @@ static Fault units_fault(const void *item)
         char *own = units_text(trained_model(grid->run, r));
         char *all = units_text(undivided_model(grid->one));
         Fault fault = fault_with(
-            wrong_numbers(grid->runs, UNIT_PARTS, of_units, &d_units_wrong),
-            "%d x %d workers: rank %d has dense layers of %s units\nthe undivided network has %s",
-            grid->rows, grid->columns, r, own, all);
+            wrong_units(grid->runs),
+            "rank %d has dense layers of %s units\nthe undivided network has %s", r, own, all);
         free(own);
         free(all);
         return fault;
@@ -110,10 +118,9 @@ static Fault images_fault(const void *item)
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++)
         if (grid->of[r].images * grid->rows != images_of_batch(grid))
-            return fault_with(
-                wrong_numbers(grid->runs, IMAGE_PARTS, of_images, &d_images_wrong),
-                "%d x %d workers: rank %d computes %d images of batch %d, which has %d", grid->rows,
-                grid->columns, r, grid->of[r].images, grid->number, images_of_batch(grid));
+            return fault_with(wrong_numbers(grid->runs, IMAGE_PARTS, of_images, &d_images_wrong),
+                              "rank %d computes %d images of batch %d, which has %d", r,
+                              grid->of[r].images, grid->number, images_of_batch(grid));
     return NO_FAULT;
 }
 
@@ -157,16 +164,15 @@ static Fault grid_fault(const void *item)
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++)
         if (!grid->of[r].numbers[INPUT].there || !grid->of[r].numbers[OUTPUT].there)
-            return fault_with(&d_nothing_added_up,
-                              "rank %d: update %d goes through no custom layer of that length", r,
-                              grid->number);
+            return fault_with(&d_nothing_added_up_no_layer,
+                              "rank %d has no custom layer %s the wide layers in update %d", r,
+                              grid->of[r].numbers[INPUT].there ? "behind" : "before", grid->number);
     const Diagnosis *wrong = grid->number == 1 ? wrong_grid(grid) : NULL;
     if (!wrong)
         return NO_FAULT;
     char *rows = sets_text(grid->row, grid->run->ranks);
     char *columns = sets_text(grid->column, grid->run->ranks);
-    Fault fault = fault_with(wrong, "%d x %d workers\nthe same images: %s\nthe same part: %s",
-                             grid->rows, grid->columns, rows, columns);
+    Fault fault = fault_with(wrong, "the same images: %s\nthe same part: %s", rows, columns);
     free(rows);
     free(columns);
     return fault;
@@ -202,13 +208,19 @@ static double mean_in_column(Cell cell)
     return sum_in_column(cell) / grid_of_cell(cell)->rows;
 }
 
+static double sum_in_column_by_columns(Cell cell)
+{
+    return sum_in_column(cell) / grid_of_cell(cell)->columns;
+}
+
 static const Hypothesis of_outputs[] = {{.of = sum_in_row},
                                         {.of = own_number, .diagnosis = &d_nothing_added_up},
                                         {.of = sum_of_own, .diagnosis = &d_added_up_over_all},
                                         {.of = sum_in_column, .diagnosis = &d_added_up_in_columns},
                                         {.of = mean_in_row, .diagnosis = &d_averaged_in_rows},
                                         {0}};
-static const Hypothesis of_inputs[] = {{.of = sum_in_row}, {0}};
+static const Hypothesis of_input_gradients[] = {{.of = sum_in_row}, {0}};
+static const Hypothesis unchanged[] = {{.of = own_number}, {0}};
 static const Hypothesis of_gradients[] = {
     {.of = mean_in_column},
     {.of = own_number, .diagnosis = &d_gradients_not_averaged},
@@ -216,13 +228,21 @@ static const Hypothesis of_gradients[] = {
     {.of = sum_of_own, .diagnosis = &d_gradients_of_all, .by_ranks = 1},
     {.of = mean_in_row, .diagnosis = &d_gradients_of_rows},
     {.of = sum_in_column, .diagnosis = &d_divided_by_size, .by_ranks = 1},
+    {.of = sum_in_column_by_columns, .diagnosis = &d_divided_by_columns},
     {0}};
 
 // ---- The losses.
 
 static const Diagnosis *wrong_start(const GridUpdate *grid)
 {
-    const Diagnosis *wrong = wrong_numbers(grid->runs, OUTPUT, of_outputs, &d_outputs_wrong);
+    const Diagnosis *wrong = wrong_numbers(grid->runs, INPUT, unchanged, &d_inputs_added);
+    if (!wrong)
+        wrong = wrong_numbers(grid->runs, OUTPUT, of_outputs, &d_outputs_wrong);
+    if (!wrong && relu_before_sum(grid->run))
+        return &d_summed_after_relu;
+    if (wrong == &d_added_up_in_columns &&
+        wrong_numbers(grid->runs, GRADIENT, of_gradients, wrong) == &d_gradients_of_rows)
+        return &d_rows_and_columns_exchanged_sums;
     return wrong ? wrong : &d_parts_wrong;
 }
 
@@ -231,7 +251,10 @@ static const Diagnosis *wrong_update(const GridUpdate *grid)
     if (other_optimizer(grid->run, grid->one))
         return &d_optimizer_changed;
     const Diagnosis *wrong =
-        wrong_numbers(grid->runs, INPUT_GRADIENT, of_inputs, &d_input_gradient_wrong);
+        wrong_numbers(grid->runs, OUTPUT_GRADIENT, unchanged, &d_output_gradient_added);
+    if (!wrong)
+        wrong =
+            wrong_numbers(grid->runs, INPUT_GRADIENT, of_input_gradients, &d_input_gradient_wrong);
     if (!wrong)
         wrong = wrong_numbers(grid->runs, GRADIENT, of_gradients, &d_gradients_wrong);
     return wrong ? wrong : &d_updates_differ;
@@ -245,10 +268,9 @@ static Fault loss_fault(const GridUpdate *grid, const Diagnosis *(*wrong)(const 
         loss += grid->of[r].loss / grid->of[r].images / grid->run->ranks;
     if (fabs(loss - expected) <= TOLERANCE * expected)
         return NO_FAULT;
-    return fault_with(
-        (*wrong)(grid),
-        "%d x %d workers: the loss of batch %d is %.6f\nthe undivided network's is %.6f",
-        grid->rows, grid->columns, grid->number, loss, expected);
+    return fault_with((*wrong)(grid),
+                      "the loss of batch %d is %.6f\nthe undivided network's is %.6f", grid->number,
+                      loss, expected);
 }
 
 static Fault start_fault(const void *item)
@@ -262,6 +284,18 @@ static Fault update_fault(const void *item)
     return loss_fault(item, wrong_update);
 }
 
+// Losses do not show it: by plain SGD the mean of the weights after the update is the same.
+static Fault means_fault(const void *item)
+{
+    const GridUpdate *grid = item;
+    Row row = grid_row(grid, GRADIENT);
+    if (explains_row(of_gradients, &row) || !explains_row(unchanged, &row))
+        return NO_FAULT;
+    return fault_with(&d_weights_averaged,
+                      "update %d: %s have the same part, and each applies its own gradients",
+                      grid->number, rank_names(grid->column[0]).text);
+}
+
 // ---- Groups.
 
 static Fault group_fault(int rank, const Exchange *exchange, RankSet group,
@@ -271,7 +305,7 @@ static Fault group_fault(int rank, const Exchange *exchange, RankSet group,
         return NO_FAULT;
     return fault_with(diagnosis, "rank %d exchanges %s with %s by %s\nits %s: %s", rank, what,
                       rank_names(exchange->ranks & ~(1u << rank)).text,
-                      event_text(exchange->call, "function"), whose, rank_names(group).text);
+                      called_function(exchange->call), whose, rank_names(group).text);
 }
 
 static Fault groups_fault(const void *item)
@@ -310,9 +344,9 @@ static Fault hosts_fault(const void *item)
     for (int r = 0; rows_fit_hosts(grid) && r < grid->run->ranks; r++)
         if (hosts_of(grid->run, grid->of[r].in_layers.ranks) > 1)
             return fault_with(&d_rows_between_hosts,
-                              "%d x %d workers, and %d on each host\nrank %d, on %s, adds "
+                              "%d workers are on each host\nrank %d, on %s, adds "
                               "activations up among %s, of %d hosts",
-                              grid->rows, grid->columns, run_local_size(grid->run, r), r,
+                              run_local_size(grid->run, r), r,
                               node_name(run_node(grid->run, r)).text,
                               rank_names(grid->of[r].in_layers.ranks).text,
                               hosts_of(grid->run, grid->of[r].in_layers.ranks));
@@ -371,10 +405,10 @@ static Fault trained_fault(const Run *run)
     return NO_FAULT;
 }
 
-static const ItemProperty of_grid[] = {{DIVIDED, units_fault, NULL},   {IMAGES, images_fault, NULL},
-                                       {GRID, grid_fault, IMAGES},     {START, start_fault, GRID},
-                                       {UPDATES, update_fault, START}, {GROUPS, groups_fault, GRID},
-                                       {HOSTS, hosts_fault, GROUPS},   {0}};
+static const ItemProperty of_grid[] = {
+    {DIVIDED, units_fault, NULL},  {IMAGES, images_fault, DIVIDED}, {GRID, grid_fault, IMAGES},
+    {START, start_fault, GRID},    {UPDATES, update_fault, START},  {MEANS, means_fault, UPDATES},
+    {GROUPS, groups_fault, MEANS}, {HOSTS, hosts_fault, GROUPS},    {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
@@ -386,6 +420,6 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("two_ways", judge)
-OWN_ENDS("two_ways", EXPLAINED({"has no part of", &d_part_not_there},
-                               {"there is no part number", &d_slice_not_there},
-                               {"equal parts", &d_slice_not_there}))
+OWN_ENDS("two_ways", EXPLAINED({"take_part: part ", &d_part_not_there},
+                               {"not divided into equal parts", &d_units_wrong},
+                               {"slice_of_batch: ", &d_slice_not_there}))

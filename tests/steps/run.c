@@ -26,6 +26,8 @@
 #define DEADLOCK_SILENCE 2.5
 #define SILENCE          8.0
 
+#define DEADLOCK_PATIENCE 4.0 // at most: what the traces prove needs no more time on a slow machine
+
 #define READ_LIMIT    5.0  // seconds that a look for a deadlock may take
 #define CONTROL_LIMIT 20.0 // seconds that a run of the control may take
 
@@ -196,7 +198,7 @@ static Outcome watch(const Watched *watched, Limits limits)
         if (bytes != before || bytes == 0) { // before the first event mpirun may still be starting
             before = bytes;
             last = now;
-            next_look = now + DEADLOCK_SILENCE * limits.patience;
+            next_look = now + DEADLOCK_SILENCE * fmin(limits.patience, DEADLOCK_PATIENCE);
         } else if (now > next_look && !process->ended) {
             next_look = now + 0.5;
             Outcome outcome = silent_outcome(watched, now - last > SILENCE * limits.patience);

@@ -40,6 +40,13 @@ const cJSON *pending_call(const Events *events)
 
 // ---- Collective calls.
 
+RankSet group_of_call(const Traces *traces, const cJSON *call)
+{
+    RankSet members = event_ranks(call, "ranks");
+    bool of_group = strncmp(event_text(call, "function"), "hvd_group_", strlen("hvd_group_")) == 0;
+    return of_group || members != all_ranks(traces->ranks) ? members : 0;
+}
+
 static bool is_alike(const cJSON *call, const cJSON *other)
 {
     const char *field = *event_text(call, "name") ? "name" : "function";

@@ -21,6 +21,9 @@ bool any_will_do(const cJSON *wait);
 // background, the first call which began such a thing and finds no partner; NULL where all do.
 const cJSON *awaited_call(const Traces *traces, int rank);
 
+// The members of a group among which a collective call is made; 0: it is a call of all ranks, or none.
+RankSet group_of_call(const Traces *traces, const cJSON *call);
+
 // True where the rank waits for what no other rank has begun.
 bool is_blocked(const Traces *traces, int rank);
 

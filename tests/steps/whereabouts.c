@@ -10,8 +10,8 @@
 #include "waiting.h"
 #include "base/format.h"
 
-// "in the broadcast of the variables".
-static char *collective_words(const cJSON *call)
+// "in the broadcast of the variables"; "in hvd_group_allreduce of the group of ranks 0 and 2".
+static char *collective_words(const Traces *traces, const cJSON *call)
 {
     static const char *const words[][2] = {
         {"gradients", "in the all-reduce of the gradients"},
@@ -22,6 +22,11 @@ static char *collective_words(const cJSON *call)
          "in sweep_allreduce(), for the others to try the same size, or to be done with it"},
     };
     const char *function = event_text(call, "function"), *name = event_text(call, "name");
+    RankSet group = group_of_call(traces, call);
+    if (group)
+        return format_text("in %s of the group of %s", function, rank_names(group).text);
+    if (strcmp(function, "hvd_broadcast") == 0 || strcmp(function, "hvd_broadcast_bytes") == 0)
+        return format_text("in %s", function);
     if (strcmp(function, "fit") == 0) // whatever the ranks compare on
         name = function;
     if (strcmp(function, "MPI_Finalize") == 0)
@@ -74,7 +79,7 @@ static char *call_words(const Traces *traces, int rank)
     if (awaited && event_is(awaited, "message_begin"))
         return message_words(traces, rank, awaited);
     if (awaited)
-        return collective_words(awaited);
+        return collective_words(traces, awaited);
     return format_text("in %s", event_text(call, "function"));
 }
 
@@ -114,7 +119,7 @@ static char *event_words(const cJSON *event)
         {"stage_apply", "the call of stage_apply()"},
         {"staged_batch_end", "the end of a batch"},
     };
-    const char *name = event_text(event, "event"), *function = event_text(event, "function");
+    const char *name = event_text(event, "event"), *function = called_function(event);
     if (strcmp(name, "stage_begin") == 0 || strcmp(name, "stage_end") == 0)
         return format_text("the %s of stage_%s(stage, %d) in stage %d",
                            strstr(name, "_end") ? "return" : "call", event_text(event, "call"),
