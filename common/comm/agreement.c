@@ -208,6 +208,15 @@ static void keep_first_difference(const Agreement *agreement, Statement *stateme
         statements[r].texts[text] = lines[r];
 }
 
+// "name root", "begin with epoch"; "" where the calls differ.
+static char *term_words(const Term *term)
+{
+    char *words = format_text("%s", term ? term->verb : "");
+    if (term && term->before && *term->before)
+        text_add(&words, " %.*s", (int)strlen(term->before) - 1, term->before); // no blank, no "="
+    return words;
+}
+
 // Every rank with a statement (NULL: every rank) knows the mismatch. The lowest of them reports it
 // and aborts the job before the others report it, too. `term`: NULL where the calls differ.
 static _Noreturn void abort_mismatch(const Agreement *agreement, const Statement *statements,
@@ -216,7 +225,9 @@ static _Noreturn void abort_mismatch(const Agreement *agreement, const Statement
     const char *advice = term ? term->advice : NULL;
     char *whole = format_text("%s: %s (call %lld)%s%s", name, line, (long long)agreement->number,
                               advice ? "; " : "", advice ? advice : "");
-    trace("disagreement", TEXT("verb", term ? term->verb : ""), TEXT("text", whole));
+    char *words = term_words(term);
+    trace("disagreement", TEXT("term", words), TEXT("text", whole));
+    free(words);
     for (int r = 0; statements && r < agreement->size; r++)
         if (whole_number(statements[r].texts[RANK], INT_MAX) < world_rank()) {
             sleep_seconds(MISMATCH_WAIT);

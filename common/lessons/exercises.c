@@ -205,7 +205,8 @@ static void take_part_for(const char *caller, Model *own, const Model *whole, in
         int own_columns = to->dims[to->ndims - 1], own_rows = (int)variable_size(to) / own_columns;
         bool fewer_rows = own_rows < rows, fewer_columns = own_columns < columns;
         bool divided = rows % own_rows == 0 && columns % own_columns == 0;
-        int parts = fewer_rows ? rows / own_rows : columns / own_columns;
+        int of_rows = rows / own_rows, of_columns = columns / own_columns;
+        int parts = fewer_rows && !(fewer_columns && of_columns < of_rows) ? of_rows : of_columns;
         if (!divided)
             die("%s: %s is not divided into equal parts of %d x %d: give every worker as many units",
                 caller, from->name, own_rows, own_columns);

@@ -67,7 +67,7 @@ static const Diagnosis *explanation(const Run *run, const Ends *ends)
     double rates[MAX_RANKS];
     if (ends->rates_differ && rates_disagree(run, rates))
         return ends->rates_differ;
-    if (ends->disagreed.words && event_has(disagreement(run), "verb", ends->disagreed.words))
+    if (ends->disagreed.words && event_has(disagreement(run), "term", ends->disagreed.words))
         return ends->disagreed.diagnosis;
     const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
@@ -255,7 +255,7 @@ static void add_evidence(char **evidence, char *more)
 static char *whereabouts_alone(const Run *run)
 {
     char *seen = last_seen(&run->traces.of[0]);
-    char *text = format_text("the program is busy with something else%s", seen);
+    char *text = format_text("the program makes no call of the library any more%s", seen);
     free(seen);
     return text;
 }
@@ -391,19 +391,19 @@ const char *end_property(const RunPlan *plan)
 
 // True where ranks make different calls, or ask fit() for another number of steps or epochs: then
 // the traces tell why.
-static bool is_about_calls(const char *verb, const Traces *traces)
+static bool is_about_calls(const char *term, const Traces *traces)
 {
-    return !*verb || (strcmp(verb, "train") == 0 &&
+    return !*term || (strcmp(term, "train") == 0 &&
                       (plans_differ(traces, "steps") || plans_differ(traces, "epochs")));
 }
 
 static Fault disagreement_fault(const Run *run, const Ends *ends)
 {
     static Diagnosis diagnosis;
-    const char *verb = event_text(disagreement(run), "verb");
+    const char *term = event_text(disagreement(run), "term");
     diagnosis = d_ranks_disagree;
-    if (is_about_calls(verb, &run->traces) ||
-        (ends->counts_tell_calls && strcmp(verb, "give") == 0))
+    if (is_about_calls(term, &run->traces) ||
+        (ends->counts_tell_calls && strncmp(term, "give", 4) == 0))
         diagnosis = *likely_mistake(ends, &run->traces);
     if (strcmp(diagnosis.name, "hung") == 0) // what the traces don't prove more of
         diagnosis.name = d_ranks_disagree.name;

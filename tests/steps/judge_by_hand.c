@@ -282,5 +282,5 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("by_hand", judge)
-OWN_ENDS("by_hand", .disagreed = {"name", &d_broadcast_root_differs},
+OWN_ENDS("by_hand", .disagreed = {"name root", &d_broadcast_root_differs},
          EXPLAINED({"has no weights before compile", &d_broadcast_too_early}))

@@ -280,7 +280,8 @@ static void crashed(const Run *run, Report *report)
 {
     RankSet ranks = ranks_that_restored(run);
     bool refused = output_says(&run->output, REFUSED);
-    if (!refused && !event_has(disagreement(run), "verb", "begin") && !all_began(run)) {
+    if (!refused && strncmp(event_text(disagreement(run), "term"), "begin", 5) != 0 &&
+        !all_began(run)) {
         crashed_before_fit(run, report);
         return;
     }

@@ -420,6 +420,6 @@ static void judge(const Runs *runs, Report *report)
 }
 
 JUDGE("two_ways", judge)
-OWN_ENDS("two_ways", EXPLAINED({"take_part: part ", &d_part_not_there},
+OWN_ENDS("two_ways", EXPLAINED({"_part: part ", &d_part_not_there},
                                {"not divided into equal parts", &d_units_wrong},
                                {"slice_of_batch: ", &d_slice_not_there}))

@@ -45,7 +45,7 @@ bool rates_disagree(const Run *run, double rates[])
         rates[r] = event_number(event_last(&run->traces.of[r], "rule"), "learning_rate");
         differ = differ || islessgreater(rates[r], rates[0]);
     }
-    return differ && event_has(disagreement(run), "verb", "use");
+    return differ && event_has(disagreement(run), "term", "use");
 }
 
 bool same_rate(double a, double b)

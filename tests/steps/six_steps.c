@@ -65,6 +65,6 @@ static const Diagnosis *mistake(const Traces *traces)
 }
 
 const Ends six_steps = {.explanations = explanations,
-                        .disagreed = {"name", &d_broadcast_root_differs},
+                        .disagreed = {"name root", &d_broadcast_root_differs},
                         .mistake = mistake,
                         .training = "2"};

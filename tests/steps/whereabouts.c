@@ -21,7 +21,7 @@ static char *collective_words(const Traces *traces, const cJSON *call)
         {"trials",
          "in sweep_allreduce(), for the others to try the same size, or to be done with it"},
     };
-    const char *function = event_text(call, "function"), *name = event_text(call, "name");
+    const char *function = called_function(call), *name = event_text(call, "name");
     RankSet group = group_of_call(traces, call);
     if (group)
         return format_text("in %s of the group of %s", function, rank_names(group).text);
