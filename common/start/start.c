@@ -1,9 +1,14 @@
 // What the library does before main, and what it does at exit. Nothing else runs there: this file
-// has the only constructor and registers the only exit handlers. No other file includes it; it also
-// sets the hooks by which lower layers call higher ones.
+// has the only constructor, the only function that runs before other libraries' constructors, and
+// registers the only exit handlers. No other file includes it; it also sets the hooks by which
+// lower layers call higher ones.
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include "base/json.h"
 #include "base/layout.h"
 #include "base/output.h"
@@ -75,6 +80,29 @@ static void watch(void)
     images_were_drawn = watch_drawn;
     sweep_array = watch_sweep;
 }
+
+// Before other libraries' constructors: the launcher's cores for a process that Open MPI has bound
+// to some of them. device_use() divides the launcher's cores anyway. But OpenMP counts the cores
+// when it is loaded: with more threads than cores its threads sleep at each barrier. The address
+// sanitizer is not ready yet.
+__attribute__((no_sanitize_address, no_sanitize_thread)) static void unbind(int argc, char **argv,
+                                                                            char **environment)
+{
+    (void)argc, (void)argv;
+    const char rank[] = "OMPI_COMM_WORLD_RANK=";
+    while (*environment && strncmp(*environment, rank, sizeof rank - 1) != 0)
+        environment++;
+    cpu_set_t own, launcher, both;
+    if (!*environment || sched_getaffinity(0, sizeof own, &own) != 0 ||
+        sched_getaffinity(getppid(), sizeof launcher, &launcher) != 0)
+        return;
+    CPU_AND(&both, &own, &launcher);
+    if (CPU_EQUAL(&both, &own))
+        syscall(SYS_sched_setaffinity, 0, sizeof launcher, &launcher); // not a traced call
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const before_all)(int, char **,
+                                                                                 char **) = unbind;
 
 __attribute__((constructor)) static void start(void)
 {

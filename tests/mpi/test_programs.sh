@@ -155,4 +155,20 @@ mpirun -np 3 bash -c "if [ \$OMPI_COMM_WORLD_RANK = 1 ]; then ulimit -v 300000; 
     >"$folder/out" 2>"$folder/err" </dev/null &
 wait $! && fail "a rank without memory, and the job succeeds"
 
+# mpirun binds a single rank to one core. OpenMP counts the cores when it is loaded: they must be the launcher's by then.
+cat >"$folder/counted.c" <<'END'
+#include <stdio.h>
+#include "hvdlab.h"
+int omp_get_max_threads(void);
+int main(int argc, char **argv)
+{
+    printf("%d\n", omp_get_max_threads());
+    parse_args(argc, argv);
+    return 0;
+}
+END
+"$build/compile-step" "$folder/counted.c" "$folder/counted" || exit 1
+env -u OMP_NUM_THREADS mpirun -np 1 "$folder/counted" >"$folder/out" 2>"$folder/err"
+[[ $(<"$folder/out") == "$(env -u OMP_NUM_THREADS nproc)" ]] || fail "OpenMP counts $(<"$folder/out") of $(nproc) cores: $(cat "$folder/err")"
+
 conclude
