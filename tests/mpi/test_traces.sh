@@ -192,6 +192,13 @@ hung_in 'int sum = 1; if (hvd_rank() == 0) MPI_Allreduce(MPI_IN_PLACE, &sum, 1, 
 hung_in 'HvdGroup pair = hvd_group_split(hvd_rank() / 2); if (pair.rank == 0) hvd_group_barrier(pair); hvd_barrier();' \
     'rank 0 waits in hvd_group_barrier of the group of ranks 0 and 1' 'All ranks of a group must make its calls'
 
+# Ranks that plan different steps for a later fit().
+sed '/Score score = evaluate/i fit(model, \&(Fit){.train = train_batches, .epochs = 1, .steps_per_epoch = 2 - (hvd_rank() == 1), .verbose = verbose});' \
+    solutions/step_05.c >"$folder/later.c"
+BUILD=$folder/build "$build/check-step" 5 "$folder/later.c" >"$folder/out" 2>&1
+[[ $(tail -n 1 "$folder/out") == "step 5: failed: ranks-disagree" ]] || fail "a later fit(): $(tail -n 1 "$folder/out")"
+grep -qF 'steps asked of fit() in its call 2: rank 0: 2, rank 1: 1, rank 2: 2' "$folder/out" || fail "a later fit(): $(cat "$folder/out")"
+
 # ---- Images, and who moves.
 
 cat >"$folder/images.c" <<'END'

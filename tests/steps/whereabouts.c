@@ -198,26 +198,36 @@ static char *circle_words(const Traces *traces)
     return words;
 }
 
+// The first call of fit(), from 0, for which a rank asks for another number than rank 0; -1: none.
+static int fit_that_differs(const Traces *traces, const char *field)
+{
+    const cJSON *first;
+    for (int n = 0; (first = event_nth(&traces->of[0], "fit", n)); n++)
+        for (int r = 1; r < traces->ranks; r++) {
+            const cJSON *fit = event_nth(&traces->of[r], "fit", n);
+            if (fit && event_number(fit, field) != event_number(first, field))
+                return n;
+        }
+    return -1;
+}
+
 bool plans_differ(const Traces *traces, const char *field)
 {
-    for (int r = 1; r < traces->ranks; r++) {
-        const cJSON *first = event_nth(&traces->of[0], "fit", 0),
-                    *fit = event_nth(&traces->of[r], "fit", 0);
-        if (first && fit && event_number(fit, field) != event_number(first, field))
-            return true;
-    }
-    return false;
+    return fit_that_differs(traces, field) >= 0;
 }
 
 // "steps asked of fit(): rank 0: 6, rank 1: 10".
 static void add_plans(const Traces *traces, const char *field, char **text)
 {
-    if (!plans_differ(traces, field))
+    int n = fit_that_differs(traces, field);
+    if (n < 0)
         return;
     text_add(text, "\n%s asked of fit()", field);
+    if (n > 0)
+        text_add(text, " in its call %d", n + 1);
     const char *separator = ": ";
     for (int r = 0; r < traces->ranks; r++) {
-        const cJSON *fit = event_nth(&traces->of[r], "fit", 0);
+        const cJSON *fit = event_nth(&traces->of[r], "fit", n);
         if (!fit)
             continue;
         text_add(text, "%srank %d: %.0f", separator, r, event_number(fit, field));
