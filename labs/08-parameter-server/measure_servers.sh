@@ -16,7 +16,7 @@ figures=${FIGURES:-labs/08-parameter-server/figures}
 hosts=4 # for workers; the servers' have the next numbers
 batch=8
 pace=50
-seeds=${SEEDS:-1 2 3}
+seeds=${SEEDS:-1 2 3 4 5 6 7 8 9}
 data=(--loader-threads 1)
 bounded_server=solution_bounded
 [[ -e solutions/bounded.c ]] || bounded_server=bounded
@@ -281,10 +281,11 @@ value_at() # COLUMN PLACE FILE
         { before = $column; value = $3 }' "$3"
 }
 
-# The least and the most of some numbers.
-range()
+# The median of some numbers, with their minimum and maximum.
+spread()
 {
-    sort -n | awk '{ if (NR == 1) least = $1; most = $1 } END { if (NR) printf "%.2f to %.2f", least, most; else printf "-" }'
+    sort -n | awk '{ value[NR] = $1 }
+        END { if (NR) printf "%.2f (%.2f to %.2f)", value[int((NR + 1) / 2)], value[1], value[NR]; else printf "-" }'
 }
 
 accuracy_table()
@@ -297,10 +298,10 @@ accuracy_table()
     for kind in ring free bounded; do
         printf '| %s |' "${kinds[$kind]}"
         for place in "${at_updates[@]}"; do
-            printf ' %s |' "$(for seed in $seeds; do value_at 1 "$place" "$work/$kind-$seed.course"; done | range)"
+            printf ' %s |' "$(for seed in $seeds; do value_at 1 "$place" "$work/$kind-$seed.course"; done | spread)"
         done
         for place in "${at_seconds[@]}"; do
-            printf ' %s |' "$(for seed in $seeds; do value_at 2 "$place" "$work/$kind-$seed.course"; done | range)"
+            printf ' %s |' "$(for seed in $seeds; do value_at 2 "$place" "$work/$kind-$seed.course"; done | spread)"
         done
         echo
     done
