@@ -30,6 +30,7 @@ void hvd_init(void)
 
 void hvd_shutdown(void)
 {
+    trace_call();
     hvd_transport_stop();
     world_stop();
 }

@@ -168,14 +168,23 @@ void model_read_gradient(const Model *m, int index, float *to)
     backend(m)->read_variable(m->device, owner(m, index), v, m->parameters.gradients, to);
 }
 
+static void clear_gradients(Model *m)
+{
+    float *zeros = allocate(m->parameters.length, sizeof *zeros);
+    model_write_gradients(m, zeros);
+    free(zeros);
+}
+
 void model_write_gradient(Model *m, int index, const float *from)
 {
-    model_check_has_gradients(m, __func__);
+    model_check_keeps_gradients(m, __func__);
     check_values(from, __func__);
     check_index(m, index, __func__);
     const Variable *v = m->graph->variables[index];
     if (!v->trainable)
         die("%s: %s has no gradient; it is not trained", __func__, v->name);
+    if (!m->has_gradients)
+        clear_gradients(m);
     backend(m)->write_variable(m->device, owner(m, index), v, m->parameters.gradients, from);
 }
 

@@ -14,28 +14,35 @@ run()
     common/scripts/mpi.sh run "$@" 2>/dev/null
 }
 
-# Microseconds for each all-reduce and number of ranks, by bytes.
+# Microseconds for each all-reduce and number of ranks, by bytes: medians of three sweeps.
 sweep_table()
 {
-    make -s sweep SOLUTIONS=1 >&2
+    local n work=$build/measure
+    mkdir -p "$work"
+    for n in 1 2 3; do
+        make -s sweep SOLUTIONS=1 >&2
+        cp "$build/sweep.json" "$work/sweep-$n.json"
+    done
     awk '
+        function median(a, b, c) { return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b) }
         BEGIN { count = split("4 65536 1048576 16777216", sizes, " ")
                 split("gather ring MPI_Allreduce", names, " ")
                 print "| | 4 bytes | 64 KiB | 1 MiB | 16 MiB |\n| --- | --- | --- | --- | --- |" }
+        FNR == 1 { sweep++ }
         { gsub(/["\t, ]/, ""); split($0, part, ":") }
         part[1] == "collective" { name = part[2] }
         part[1] == "ranks" { ranks = part[2] }
         part[1] == "bytes" { bytes = part[2] }
-        part[1] == "microseconds" { time[name, ranks, bytes] = part[2] }
+        part[1] == "microseconds" { time[sweep, name, ranks, bytes] = part[2] + 0 }
         END { for (r = 2; r <= 4; r++)
                   for (n = 1; n <= 3; n++) {
                       printf "| %s, %d ranks |", names[n], r
                       for (s = 1; s <= count; s++) {
-                          at = time[names[n], r, sizes[s]]
+                          at = median(time[1, names[n], r, sizes[s]], time[2, names[n], r, sizes[s]], time[3, names[n], r, sizes[s]])
                           printf(at < 10 ? " %.1f |" : " %.0f |", at)
                       }
                       print ""
-                  } }' "$build/sweep.json"
+                  } }' "$work"/sweep-?.json
 }
 
 # Test accuracies of three runs of a program: accuracies OPTIMIZER FILE

@@ -196,6 +196,24 @@ static Fault cores_fault(const Run *run)
     return evidence ? (Fault){&d_left_its_device, evidence} : NO_FAULT;
 }
 
+static bool leaves_early(const Events *events)
+{
+    int first_step = event_find(events, "first_step", 0);
+    EACH (at, events, "call")
+        if (at < first_step && event_has(events->items[at], "function", "hvd_shutdown"))
+            return true;
+    return false;
+}
+
+static Fault membership_fault(const Run *run)
+{
+    for (int r = 0; r < run->ranks; r++)
+        if (leaves_early(&run->traces.of[r]))
+            return fault_with(&d_left_the_job,
+                              "rank %d called hvd_shutdown() before its first step", r);
+    return NO_FAULT;
+}
+
 static void note_sharing(const Run *run, Report *report)
 {
     int devices = device_number(run, 0, "devices");
@@ -210,7 +228,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (!all_ranks_have(runs, "init", JOINS, &d_init_missing, "called hvd_init()", report))
         return;
-    report_ok(report, JOINS);
+    judge_property(runs, JOINS, membership_fault, report);
     if (judge_device(runs, report))
         judge_property(runs, STAYS, cores_fault, report);
     note_sharing(&runs->items[0], report);

@@ -154,12 +154,6 @@ static void rows_before_gradients(const void *unused)
     model_sparse_gradient(three_words(), 0);
 }
 
-static void gradient_before_gradients(const void *unused)
-{
-    (void)unused;
-    model_write_gradient(three_words(), 2, (float[10]){0});
-}
-
 static void all_gradients_before_gradients(const void *unused)
 {
     (void)unused;
@@ -227,7 +221,6 @@ static const struct {
     {half_a_token, "a token of the batch is 1.5,"},
     {rows_of_a_kernel, "dense/kernel is no embedding's table"},
     {rows_before_gradients, "model_sparse_gradient: there are no gradients"},
-    {gradient_before_gradients, "model_write_gradient: there are no gradients"},
     {all_gradients_before_gradients, "model_read_gradients: there are no gradients"},
     {row_beyond_the_table, "there is no row 10 in a table of 10"},
     {rows_of_another_length, "the rows have 3 values, those of embedding/embeddings have 4"},
