@@ -63,7 +63,7 @@ start()
     local host=$1 role=$2
     shift 2
     cluster agent "node$host" "cd $(printf %q "$PWD") && HVD_SERVERS=$addresses HVD_WORKERS=${#paces[@]} HVD_JOB=$$ \
-HVD_ROLE=$role exec timeout 150 $(printf '%q ' "$@")" >"$work/$role" &
+${TRACE:+HVDLAB_TRACE=$TRACE-${role%:*} }HVD_ROLE=$role exec timeout 150 $(printf '%q ' "$@")" >"$work/$role" &
     started+=($!)
 }
 
@@ -214,35 +214,37 @@ slow_table()
     done
 }
 
-# How many pushes the server has counted, by how stale they were: a column for each number of updates.
+# staleness_row NAME WORKERS: how many pushes of these workers, "0|1", the server has got, by how many updates it had made
+# since they got their weights.
+staleness_row()
+{
+    sed -n 's/.*"event":"ps_request".*"kind":"push","worker":\([0-9]*\),"version":\([0-9]*\).*/\1 \2/p' "$work"/trace-server/*.jsonl |
+        awk -v name="$1" -v workers="^($2)$" '
+            $1 ~ workers { count[NR - 1 - $2]++ }
+            END {
+                printf "| %s |", name
+                for (n = 0; n <= 7; n++) printf " %d |", count[n]
+                print ""
+            }'
+}
+
 staleness_table()
 {
-    local paced
+    local steps paced slow=$((${counts[-1]} - 1))
+    steps=$(steps_at 1gbit)
     up 1gbit
+    head_of 'stale by' {0..7}
     for paced in same slow; do
+        rm -rf "$work"/trace-{server,worker}
         set_paces "${counts[-1]}" $paced
-        run one "$(steps_at 1gbit)" >/dev/null
-        sed -n "s/.*staleness: /$paced /p" "$work/server:0"
-    done | awk '
-        {
-            for (i = 2; i < NF; i += 2) {
-                count[NR, $i + 0] = $(i + 1)
-                if ($i + 0 > most) most = $i + 0
-            }
-        }
-        END {
-            printf "| stale by |"
-            for (n = 0; n <= most; n++) printf " %d |", n
-            printf "\n| --- |"
-            for (n = 0; n <= most; n++) printf " --- |"
-            print ""
-            split("all have the same pace;one is four times as slow", names, ";")
-            for (row = 1; row <= 2; row++) {
-                printf "| %s |", names[row]
-                for (n = 0; n <= most; n++) printf " %d |", count[row, n]
-                print ""
-            }
-        }'
+        TRACE=$work/trace run one "$steps" >/dev/null
+        if [[ $paced = same ]]; then
+            staleness_row 'all have the same pace' '.*'
+        else
+            staleness_row 'one is four times as slow: the others' "[^$slow]"
+            staleness_row 'one is four times as slow: this one' "$slow"
+        fi
+    done
 }
 
 # How a training went, "UPDATES SECONDS ACCURACY" lines.
