@@ -11,6 +11,7 @@
 #define DIVIDED "each worker has an equal part of the wide layers"
 #define START   "the workers' parts are together the undivided weights, and so is what they compute"
 #define TRAINED "the divided model is the one that is trained"
+#define VALUES  "no more values are added up than the layers have"
 #define UPDATES "after each update, too, they compute what the undivided network computes"
 
 static const Hypothesis by_size = {.of = constant_one, .by_ranks = -1};
@@ -150,7 +151,27 @@ static Fault trained_fault(const void *item)
     return NO_FAULT;
 }
 
-static const ItemProperty of_updates[] = {{TRAINED, trained_fault, NULL}, {0}};
+// An all-reduce of more values than the function gets reads and writes memory behind them. It may
+// be one of doubles.
+static Fault beyond_fault(const void *item)
+{
+    const GridUpdate *update = item;
+    for (int r = 0; r < update->run->ranks; r++) {
+        const GridWorker *worker = &update->of[r];
+        double values =
+            (double)worker->images * (input_length(update->run) + output_length(update->run));
+        if (worker->in_layers.all_reduced > sizeof(double) * values)
+            return fault_with(&d_beyond_the_values,
+                              "rank %d of %d: batch %d has %d images\nits custom layers have %.0f "
+                              "floats, and %.0f bytes are added up",
+                              r, update->run->ranks, update->number, worker->images, values,
+                              worker->in_layers.all_reduced);
+    }
+    return NO_FAULT;
+}
+
+static const ItemProperty of_updates[] = {
+    {TRAINED, trained_fault, NULL}, {VALUES, beyond_fault, TRAINED}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {
