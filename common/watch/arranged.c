@@ -111,10 +111,11 @@ static bool is_last(DIR *folder, const CheckpointName *name)
 
 bool name_is_late(DIR *folder, const char *file)
 {
-    if (!all.late || launcher_place().node == 0)
+    int host = launcher_place().node;
+    if (!all.late || host == 0)
         return false;
     CheckpointName name = checkpoint_name(file);
-    return *name.text && is_last(folder, &name);
+    return *name.text && (host > 1 || is_last(folder, &name));
 }
 
 // ---- Messages.

@@ -5,7 +5,8 @@
 //     HVDLAB_KILL=RANK:EVENT:N     that rank is killed when it has written its N-th event of this name
 //     HVDLAB_FULL=N                the N-th call of write_checkpoint finds the disk full
 //     HVDLAB_LATE_NAMES=1          of several simulated hosts only the first sees the last
-//                                  checkpoint's name, as can happen with a network file system
+//                                  checkpoint's name, and only the first two see any, as can
+//                                  happen with a network file system
 //     HVDLAB_SYNCHRONOUS_SENDS=1   a send ends only when it is received
 
 #ifndef HVDLAB_ARRANGED_H
