@@ -11,6 +11,7 @@
 #include "base/format.h"
 
 #define NEWEST "every gradient is that of the newest weights, from every server"
+#define WAITS  "a worker does not wait for others: it pulls, and computes with what it gets"
 #define PUSHED "every gradient is pushed to every server, once"
 #define STEPS  "every worker trains on its shard of the images"
 
@@ -115,6 +116,21 @@ static Fault weights_fault(const void *item)
     return fault;
 }
 
+// A pull more may be for nothing; who pulls again and again waits for newer weights.
+static Fault waits_fault(const void *item)
+{
+    enum { MAX_PULLS = 3 };
+    const Gradient *gradient = item;
+    for (int s = 0; s < gradient->servers; s++) {
+        int pulls = to_server(gradient->events, "ps_pulled", s, gradient->before, gradient->at);
+        if (pulls > MAX_PULLS)
+            return fault_with(&d_pulls_until_newer,
+                              "pulled from server %d since the gradient before it: %d times", s,
+                              pulls);
+    }
+    return NO_FAULT;
+}
+
 // ---- Gradients.
 
 static Fault pushed_fault(const void *item)
@@ -187,7 +203,7 @@ static Fault steps_fault(const Run *run)
 }
 
 static const ItemProperty of_gradients[] = {
-    {NEWEST, weights_fault, NULL}, {PUSHED, pushed_fault, NULL}, {0}};
+    {NEWEST, weights_fault, NULL}, {WAITS, waits_fault, NEWEST}, {PUSHED, pushed_fault, NULL}, {0}};
 
 static void judge(const Runs *runs, Report *report)
 {

@@ -39,7 +39,7 @@ static Fault gathered_fault(const void *item)
 
 static const ItemProperty properties[] = {
     {PARTS, parts_fault, NULL}, {MEAN, mean_fault, PARTS}, // the sums are over the parts
-    {ONLY, sums_fault, NULL},   {GATHERED, gathered_fault, PARTS}, {0},
+    {KEEPS, kept_fault, MEAN},  {ONLY, sums_fault, NULL},  {GATHERED, gathered_fault, PARTS}, {0},
 };
 
 static void judge(const Runs *runs, Report *report)

@@ -85,11 +85,14 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
             continue;
         } else if (piece) {
             *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
+            piece->in_time = piece->in_time || !updating;
             if (!updating && is_allreduce(event))
                 piece->whole_sums += event_number(event, "bytes");
         } else {
-            for (int p = 0; p < update->pieces; p++) // between the passes: of any piece
+            for (int p = 0; p < update->pieces; p++) { // between the passes: of any piece
                 update->of[rank][p].exchanged = true;
+                update->of[rank][p].in_time = update->of[rank][p].in_time || !updating;
+            }
         }
     }
     return -1;
@@ -248,6 +251,21 @@ Fault mean_fault(const void *item)
                  sums.kept);
         return (Fault){wrong_mean(update, p, sums), text};
     }
+    return NO_FAULT;
+}
+
+// The mean of a piece of which nothing was exchanged before the update: its gradients were kept, in
+// memory of the program's own.
+Fault kept_fault(const void *item)
+{
+    const ShardUpdate *update = item;
+    for (int p = 0; p < update->pieces; p++)
+        for (int r = 0; r < update->ranks && update->ranks > 1; r++)
+            if (!update->of[r][p].in_time)
+                return fault_with(&d_kept_until_the_update,
+                                  "piece %d of update %d: rank %d exchanges its gradients only in "
+                                  "the update",
+                                  p, update->number, r);
     return NO_FAULT;
 }
 

@@ -10,6 +10,7 @@
 
 #define PARTS "the parts of the workers are equal, and together they are the piece"
 #define MEAN  "what a worker keeps of a piece is the mean over all workers"
+#define KEEPS "of a piece's gradients a worker keeps those of its part, until the update"
 #define ONLY  "a worker gets no sums but those of its own part"
 
 enum { MAX_PIECES = 64 };
@@ -21,7 +22,8 @@ enum { MAX_PIECES = 64 };
 typedef struct {
     int length;
     double gradients;  // of its own batch
-    bool exchanged;    // something was, until the update
+    bool exchanged;    // something was, until its update_weights
+    bool in_time;      // ... before the update
     double whole_sums; // bytes of all-reduces
     int updates;       // calls of update_weights, and the last one's
     int begin, count;
@@ -44,9 +46,11 @@ int pieces_of(const Run *run);
 // Calls `fault` with each ShardUpdate.
 Fault each_update(const Runs *runs, const Run *run, ItemFault fault);
 
-// For a table of properties, PARTS, MEAN and ONLY. MEAN is about the parts.
+// For a table of properties, PARTS, MEAN, KEEPS and ONLY. MEAN is about the parts, KEEPS about the
+// mean.
 Fault parts_fault(const void *update);
 Fault mean_fault(const void *update);
+Fault kept_fault(const void *update);
 Fault sums_fault(const void *update);
 
 // The event is a call that moves more than a few words.
