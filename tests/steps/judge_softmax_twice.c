@@ -195,7 +195,8 @@ static Fault loss_fault(const Run *run)
 
 // ---- The rest of the file.
 
-// Without softmaxes, which may come after the last of these, and what a line says besides.
+// Without softmaxes, and layers of the program's own behind one, which may come after the last of
+// these; and without what a line says besides.
 static const char *const layers[] = {
     "layer 0: input, 28x28x1",
     "layer 1: conv2d of layer 0, size 3, 28x28x32",
@@ -216,6 +217,7 @@ static char *first_other_layer(const char *model)
 {
     size_t count = sizeof layers / sizeof *layers;
     char *other = NULL;
+    bool softmax = false;
     for (size_t i = 0; (i < count || *model) && !other; i++) {
         const char *was = i < count ? layers[i] : NULL;
         size_t length = strcspn(model, "\n");
@@ -223,7 +225,10 @@ static char *first_other_layer(const char *model)
         char *logits = strstr(line, ", read as logits");
         if (logits)
             *logits = '\0';
-        if (was ? strcmp(line, was) != 0 : !strstr(line, ": softmax of "))
+        softmax = softmax || (!was && strstr(line, ": softmax of "));
+        if (was ? strcmp(line, was) != 0
+                : !strstr(line, ": softmax of ") &&
+                      !(softmax && strstr(line, ": custom_layer of ")))
             other =
                 format_text("the model has '%s', %s%s%s", length ? line : "nothing more",
                             was ? "the file as it was '" : "and the file as it was nothing there",
