@@ -242,7 +242,7 @@ staleness_table()
             staleness_row 'all have the same pace' '.*'
         else
             staleness_row 'one is four times as slow: the others' "[^$slow]"
-            staleness_row 'one is four times as slow: this one' "$slow"
+            staleness_row 'one is four times as slow: the slow one' "$slow"
         fi
     done
 }
