@@ -108,8 +108,8 @@ void hvd_barrier(void);
 // the updates of distributed optimizers, which travel in one piece then, through the host's memory,
 // and hvd_metric_average. An average is that of the workers that have not joined (Horovod still
 // divides by the number of all). Any other collective of the whole job aborts it with an error
-// message, and so does an update by hvd_use_allreduce; a group's collective waits for a member that
-// has joined.
+// message, and so do fit(), which compares the workers' plans, and an update by hvd_use_allreduce;
+// a group's collective waits for a member that has joined.
 //
 // The model of a joined worker stays as it is while the others train. Returns, on all workers, the
 // rank of the last one to join, for hvd_broadcast_model. (If several join between the same two

@@ -128,7 +128,8 @@ static void close_at_end(GzipFile *source)
     uint8_t byte;
     if (read_some(source, &byte, 1) != 0 ||
         (!gzdirect(source->stream) && !ends_in_its_trailer(source)))
-        die("%s: the file goes on after its data", source->path);
+        die("%s: the file goes on after its data, or is made of several gzip files (gunzip it)",
+            source->path);
     if (gzclose(source->stream) != Z_OK)
         die("%s: the file is damaged", source->path);
 }
@@ -591,8 +592,8 @@ Dataset shard_dataset(const Dataset *dataset, int index, int count)
     trace_call();
     int *numbers = allocate((size_t)dataset->count, sizeof *numbers);
     int own = 0;
-    for (int i = index; i < dataset->count; i += count)
-        numbers[own++] = i;
+    for (int64_t i = index; i < dataset->count; i += count)
+        numbers[own++] = (int)i;
     Dataset shard = dataset_select(dataset, numbers, own);
     free(numbers);
     return shard;

@@ -48,6 +48,8 @@ static void check_path(const char *caller, const char *folder, const char *name)
     checkpoint_dir_is_used();
     if (!folder || !name)
         die("%s: there is no %s (NULL)", caller, folder ? "name" : "folder");
+    if (!*folder)
+        die("%s: the folder's name is empty; \".\" is the current one", caller);
 }
 
 void checkpoint_broadcast(void *bytes, size_t count)
@@ -413,6 +415,8 @@ static int64_t step_in(const Saved *saved, const Fit *fit, const Model *model, b
     int passes;
     hvd_gradients_held(model_optimizer(model), &passes);
     int64_t steps = fit->steps_per_epoch;
+    if (steps < 1)
+        return 0;                                                        // fit() refuses it
     long double product = (long double)saved->step * (long double)steps; // exact
     int64_t step = (int64_t)(product / (long double)saved->steps);
     step = step < steps ? step : steps - 1;

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -104,10 +105,20 @@ __attribute__((no_sanitize_address, no_sanitize_thread)) static void unbind(int 
 __attribute__((section(".preinit_array"), used)) static void (*const before_all)(int, char **,
                                                                                  char **) = unbind;
 
+// A write beyond the limit of a file's size (ulimit -f) is an error like a full disk's, where the
+// program has no handler of its own.
+static void outlive_size_limit(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGXFSZ, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        signal(SIGXFSZ, SIG_IGN);
+}
+
 __attribute__((constructor)) static void start(void)
 {
-    watch();        // before any event
-    output_begin(); // holds the standard streams, which any message needs
+    outlive_size_limit(); // before any file
+    watch();              // before any event
+    output_begin();       // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
     pthread_atfork(NULL, NULL, forget_in_child);
     own_mpi_find();        // before MPI starts, or mpirun is looked for

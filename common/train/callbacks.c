@@ -145,7 +145,7 @@ static void stop_train_end(Callback *self, Training *training)
 {
     const Stop *s = (const Stop *)self;
     if (s->verbose && s->epochs_above >= (double)s->patience)
-        printf("Early stopping after epoch %d\n", training->epoch + 1);
+        printf("Early stopping after epoch %d\n", training->epochs_done);
 }
 
 Callback *stop_at_accuracy(float target, float patience, int verbose)

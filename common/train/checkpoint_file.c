@@ -250,7 +250,8 @@ static char *callback_key(const Callbacks *callbacks, int number)
         const char *other = callbacks->items[i]->name;
         before += strcmp(other ? other : "", name ? name : "") == 0;
     }
-    return format_text("callback %s %d", name ? name : "", before);
+    return text_clean(
+        format_text("callback %s %d", name ? name : "", before)); // JSON takes UTF-8 only
 }
 
 static void set_callbacks(Safetensors *file, const Callbacks *callbacks)

@@ -77,7 +77,9 @@ static void check_loss(const Fit *fit, const Training *training, const Metrics *
 {
     if (metrics->finite >= metrics->batches || fit->allow_nan)
         return;
-    char *step = format_text(", step %.0f", metrics->finite + 1);
+    // The metrics are those of the steps since the epoch began, or was continued without them.
+    double first = (double)(training->step + 1) - metrics->batches;
+    char *step = format_text(", step %.0f", first + metrics->finite + 1);
     end_of_numbers(training, "the loss", metrics->loss, step);
 }
 
@@ -297,9 +299,14 @@ Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
         die("evaluate: there %s (NULL)", model ? "are no batches" : "is no model");
     model_check_compiled(model, "evaluate");
     model_check_dataset(model, batches_dataset(batches));
+    if (batches_len(batches) < 1)
+        die("evaluate: there are no batches: fewer images than a batch, without the last one");
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
+    Metrics before = trainer->metrics(trainer->self); // a callback may evaluate within an epoch
     ProgressBar progress = progress_begin(batches_len(batches), verbose);
     Metrics metrics = run_test(trainer, batches, batches_len(batches), "evaluate");
+    trainer->reset_metrics(trainer->self);
+    model_write_metrics(trainer->model, &before);
     if (progress.bar) {
         progress_end(&progress);
         progress_metric("loss", metrics.loss / metrics.images);

@@ -130,7 +130,9 @@ static void train_whole(const void *unused)
     (void)unused;
     set_seed(4);
     Small s = small();
-    Callback writes = {.name = "own", .epoch_end = write_at_epoch_end};
+    double kept = 1; // under a name that is not UTF-8
+    Callback writes = {
+        .name = "own\xe9", .epoch_end = write_at_epoch_end, .kept = &kept, .kept_count = 1};
     Callbacks callbacks = {{&writes}, 1};
     s.plan.callbacks = &callbacks;
     show_second_epoch(&s);

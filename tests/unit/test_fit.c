@@ -196,6 +196,22 @@ START_TEST(evaluation_sees_each_image_once)
 }
 END_TEST
 
+START_TEST(an_evaluation_leaves_the_metrics_of_the_epoch)
+{
+    Small s;
+    small_begin(&s, 64, 16);
+    batches_begin(s.batches, 4);
+    Batch batch = batches_next(s.batches);
+    train_on_batch(s.model, &batch);
+    Metrics before = model_metrics(s.model);
+    evaluate(s.model, s.batches, 0);
+    Metrics after = model_metrics(s.model);
+    ck_assert_mem_eq(&after, &before, sizeof before);
+    ck_assert_double_eq(after.images, 16);
+    small_end(&s);
+}
+END_TEST
+
 static float halving(int epoch, float base_lr)
 {
     return base_lr / (float)(1 << epoch);
@@ -487,6 +503,7 @@ typedef struct {
     int epoch, step;    // in which it does, from 0
     float weight;       // that the first variable is overwritten with before the step
     int64_t validation; // steps of it
+    int64_t begin;      // the first step of the training
     bool allowed;
     const char *rank, *said; // of a job; and what is said, NULL: nothing
 } Trouble;
@@ -520,6 +537,7 @@ static void train_with_trouble(const void *trouble)
         fit(s.model, &(Fit){.train = s.batches,
                             .epochs = 3,
                             .steps_per_epoch = 8,
+                            .initial_step = maker->trouble->begin,
                             .validation = maker->trouble->validation ? s.batches : NULL,
                             .validation_steps = maker->trouble->validation,
                             .callbacks = &callbacks,
@@ -539,6 +557,7 @@ static const Trouble troubles[] = {
     {.epoch = 1, .step = 7, .weight = 3e38f, .said = "in epoch 2, step 8, at learning rate 0.01: "},
     {.epoch = 1, .step = 3, .weight = NAN, .rank = "0", .said = "rank 0: the loss is nan"},
     {.epoch = 1, .step = 3, .weight = NAN, .rank = "2", .said = "rank 2: the loss is nan"},
+    {.epoch = 0, .step = 5, .weight = NAN, .begin = 4, .said = "in epoch 1, step 6, at"},
     {.epoch = 3, .step = 0, .weight = NAN}, // never
     {.epoch = 1, .step = 3, .weight = NAN, .allowed = true},
     {.epoch = 1, .step = 3, .weight = NAN, .allowed = true, .validation = 1},
@@ -649,6 +668,7 @@ int main(void)
     tcase_add_test(loop, a_training_begins_where_it_is_told_to);
     tcase_add_test(loop, without_validation_there_are_no_validation_figures);
     tcase_add_test(loop, evaluation_sees_each_image_once);
+    tcase_add_test(loop, an_evaluation_leaves_the_metrics_of_the_epoch);
     tcase_add_test(loop, the_schedule_sets_the_learning_rate_of_each_epoch);
     tcase_add_loop_test(loop, training_stops_after_patience_epochs_above_the_target, 0,
                         sizeof stops / sizeof *stops);

@@ -3,7 +3,6 @@
 // image in test_augment.c.
 
 #include <limits.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -433,6 +432,14 @@ static void single_images(void)
     batches_from(source());
 }
 
+static void nothing_to_evaluate(void)
+{
+    Tensor image = input(1, 2, 1);
+    Model *m = compile(model(image, softmax(dense(flatten(image), 10))), CATEGORICAL_CROSSENTROPY,
+                       sgd(0.1f));
+    evaluate(m, batches_from(pipeline_batch(pipeline_repeat(source()), COUNT + 1, true)), 0);
+}
+
 static void no_pipeline(void)
 {
     batches_from(NULL);
@@ -461,7 +468,6 @@ static void no_path(void)
 
 static void disk_is_full(void)
 {
-    signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 500, .rlim_max = 500});
     Batches *batches = batches_from(pipeline_batch(cached_in_file(source()), 10, false));
     batches_begin(batches, 11);
@@ -483,6 +489,7 @@ static const RefusedCall endings[] = {
     {batched_twice, "pipeline_batch: these are batches already"},
     {no_whole_batch, "pipeline_batch: 103 images make no batch of 104"},
     {single_images, "batches_from: the pipeline gives single images"},
+    {nothing_to_evaluate, "evaluate: there are no batches: fewer images than a batch"},
     {no_pipeline, "batches_from: there is no pipeline (NULL)"},
     {past_the_end, "batches_next: the pipeline's pass is over after 11 of 12 batches"},
     {past_the_end_of_a_prefetch,

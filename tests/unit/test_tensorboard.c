@@ -3,7 +3,6 @@
 // same with TensorBoard itself.
 
 #include <dirent.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -293,7 +292,6 @@ static void write_beyond_the_limit(const void *folder)
 {
     // A limit on the size of files fails a write as a full disk does. It also holds for the file
     // that takes standard error, which needs less.
-    signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 1000, .rlim_max = RLIM_INFINITY});
     EventFile *file = event_file_open(folder);
     for (int step = 0; step < 100; step++)

@@ -7,7 +7,6 @@
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -242,7 +241,6 @@ static void lose_folder(const void *unused)
 static void fill_disk(const void *unused)
 {
     note_in_threads(unused);
-    signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){100000, 100000});
 }
 
