@@ -124,6 +124,8 @@ static char *way_evidence(const SumCall *call)
         text_add(&evidence, "\n%s is called with %.0f bytes among %s",
                  event_text(call->across, "function"), event_number(call->across, "bytes"),
                  rank_names(event_ranks(call->across, "ranks")).text);
+    if (call->across_hosts > SLACK) // MPI decides what that call sends to other hosts
+        return evidence;
     for (int r = 0; r < call->run->ranks; r++) {
         Host host = host_of(call, r);
         if (has_rank(firsts(call->run), r))
