@@ -156,6 +156,15 @@ static bool right_for_powers_of_two(const SumCalls *calls)
     return two && more;
 }
 
+static bool any_message(const SumCalls *calls)
+{
+    EACH_CALL (call, calls)
+        for (int r = 0; r < call->run->ranks; r++)
+            if (call->messages[r] > 0)
+                return true;
+    return false;
+}
+
 // ---- Diagnoses.
 
 static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
@@ -190,7 +199,9 @@ static const Diagnosis *wrong_sums(const SumCalls *calls, KnownSums known)
         return &d_parts_not_gathered;
     if (wrong_sums_are(calls, "?? ?? ??", NULL))
         return &d_ranks_left_out;
-    return wrong_sums_are(calls, "++ ++ ++", NULL) ? &d_added_again : &d_sum_wrong;
+    if (wrong_sums_are(calls, "++ ++ ++", NULL))
+        return &d_added_again;
+    return any_message(calls) ? &d_sum_wrong : &d_sum_wrong_without_messages;
 }
 
 // "values[3] is 1.5, the sum of ranks 0 and 1, instead of -0.25", of the first sample.
