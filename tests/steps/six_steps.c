@@ -64,7 +64,16 @@ static const Diagnosis *mistake(const Traces *traces)
     return mistake_in_training(traces);
 }
 
+// Training began without hvd_init().
+static Fault ended(const Run *run)
+{
+    return ranks_with(&run->traces, "fit") && !ranks_with(&run->traces, "init")
+               ? fault_with(&d_init_missing, "no rank called hvd_init()")
+               : NO_FAULT;
+}
+
 const Ends six_steps = {.explanations = explanations,
                         .disagreed = {"name root", &d_broadcast_root_differs},
                         .mistake = mistake,
+                        .ended = ended,
                         .training = "2"};
