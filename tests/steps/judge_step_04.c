@@ -12,6 +12,7 @@
 
 #define BATCHES "every rank trains on batches of its own"
 #define SAME    "all ranks train from the same weights"
+#define SENT    "the root's weights are sent to all ranks"
 #define ROOTS   "which are the root's"
 #define KEPT    "and have the same ones after every step"
 
@@ -154,8 +155,9 @@ static bool judge_seeds(const Runs *runs, Report *report)
         Weights compiled = compiled_weights(run);
         if (!same(run, &compiled) || variables_were_sent(run))
             continue;
-        report_failure(report, SAME, &d_seed_instead_of_broadcast,
+        report_failure(report, SENT, &d_seed_instead_of_broadcast,
                        evidence_in(runs, run, evidence_of(run, -1)));
+        judge_drawn_images(runs, BATCHES, report);
         return true;
     }
     return !judge_drawn_images(runs, BATCHES, report);
