@@ -61,6 +61,19 @@ static Rows metric_rows(const Run *run, int count, View view, const char *metric
     return rows;
 }
 
+// The lowest or the highest of all ranks' own, whichever is shown; infinite where ranks show different ones.
+static double extreme_of_own(Cell cell)
+{
+    const Row *row = cell.row;
+    double low = row->own[0], high = row->own[0];
+    for (int r = 1; r < row->ranks; r++) {
+        low = fmin(low, row->own[r]);
+        high = fmax(high, row->own[r]);
+    }
+    bool alike = ranks_alike(row, 0) == all_ranks(row->ranks);
+    return !alike ? INFINITY : row->shown[0] < (low + high) / 2 ? low : high;
+}
+
 static const Hypothesis mean = {sum_of_own, NULL, .by_ranks = 1};
 static const Hypothesis its_own = {.of = own_number};
 
@@ -135,6 +148,7 @@ static const Hypothesis rules[] = {
     {own_of_number, &d_metrics_of_one_rank, .by_ranks = 0},
     {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
     {mean_of_those_alike, &d_averaged_within_groups, .by_ranks = 0},
+    {extreme_of_own, &d_metrics_wrong_extremes, .by_ranks = 0},
     {0},
 };
 
