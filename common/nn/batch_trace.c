@@ -71,18 +71,24 @@ void batch_trace_apply(const Model *m)
         trace_tables(m, "table_apply", false);
 }
 
+// The logarithm of the sum of exp() of a row.
+static double log_sum_of(const Model *m, const float *row)
+{
+    double largest = (double)row[0], sum = 0;
+    for (int c = 1; c < classes(m); c++)
+        largest = fmax(largest, (double)row[c]);
+    for (int c = 0; c < classes(m); c++)
+        sum += exp((double)row[c] - largest);
+    return largest + log(sum);
+}
+
 // -log of the probability that a row of the model's output gives to a class: the output itself, or
 // its softmax.
 static double surprise_of(const Model *m, const float *row, int class)
 {
     if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
         return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
-    double largest = (double)row[0], sum = 0;
-    for (int c = 1; c < classes(m); c++)
-        largest = fmax(largest, (double)row[c]);
-    for (int c = 0; c < classes(m); c++)
-        sum += exp((double)row[c] - largest);
-    return largest + log(sum) - (double)row[class];
+    return log_sum_of(m, row) - (double)row[class];
 }
 
 // Traces the model's own answers for a batch, independent of the loss, and the loss.
@@ -92,7 +98,7 @@ static void trace_answers(const BatchTrace *seen, const Model *m, const Plan *pl
     size_t floats = (size_t)batch->count * (size_t)classes(m);
     float *output = allocate(floats, sizeof *output);
     read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
-    double surprise = 0, surest = 0, correct = 0;
+    double surprise = 0, surest = 0, correct = 0, log_sum = 0;
     for (int i = 0; i < batch->count; i++) {
         const float *row = output + i * classes(m);
         int best = 0;
@@ -101,11 +107,12 @@ static void trace_answers(const BatchTrace *seen, const Model *m, const Plan *pl
         correct += best == batch->labels[i];
         surprise += surprise_of(m, row, batch->labels[i]);
         surest = fmax(surest, exp(-surprise_of(m, row, best)));
+        log_sum = fmax(log_sum, fabs(log_sum_of(m, row)));
     }
     free(output);
     trace("answers", NUMBER("training", seen->training), NUMBER("images", batch->count),
           NUMBER("loss", model_own_metrics(m).loss - seen->loss), NUMBER("surprise", surprise),
-          NUMBER("correct", correct), NUMBER("surest", surest));
+          NUMBER("correct", correct), NUMBER("surest", surest), NUMBER("log_sum", log_sum));
 }
 
 void batch_trace_end(const BatchTrace *seen, const Model *m, const Plan *plan)

@@ -21,6 +21,7 @@
 
 #define TOLERANCE 1e-4 // of a loss; what is printed has four digits
 #define ROUNDING  1e-9 // of a gradient's fingerprint
+#define LOG_SUM   1e-3 // of logarithms of probabilities, in single precision
 #define RATE      0.001
 
 // ---- What the model said.
@@ -128,12 +129,13 @@ static const cJSON *wrong_loss(const Run *run)
     return worst;
 }
 
-static double surest(const Run *run)
+// The largest of a number of any batch.
+static double most_in_answers(const Run *run, const char *field)
 {
     const Events *events = &run->traces.of[0];
     double most = 0;
     EACH (at, events, "answers")
-        most = fmax(most, event_number(events->items[at], "surest"));
+        most = fmax(most, event_number(events->items[at], field));
     return most;
 }
 
@@ -176,7 +178,7 @@ static char *evidence_of_loss(const Run *run, const cJSON *batch, int count)
                  event_number(batch, "surprise") / images);
     } else {
         text_add(&evidence, "\nthe largest probability that the model gave to any class is %.4f",
-                 surest(run));
+                 most_in_answers(run, "surest"));
     }
     return evidence;
 }
@@ -237,6 +239,30 @@ static char *first_other_layer(const char *model)
         model += length + (model[length] == '\n');
     }
     return other;
+}
+
+// The layers are the exercise's. The loss reads logits that a layer of the program's own makes of
+// the softmax's output, and these are not its logarithms.
+static Fault layer_between_fault(const Run *run)
+{
+    const char *model = model_of(run);
+    double log_sum = most_in_answers(run, "log_sum");
+    char *other = first_other_layer(model);
+    bool between = !other && strstr(model, ": custom_layer of ") && log_sum > LOG_SUM;
+    free(other);
+    return !between ? NO_FAULT
+                    : fault_with(&d_softmax_twice_with_a_layer_between,
+                                 "the loss applies a softmax to what a layer of the program's own "
+                                 "makes of a softmax's output\nlog of the sum of exp() of an "
+                                 "image's outputs is up to %.4f; of logarithms of probabilities it "
+                                 "is 0",
+                                 log_sum);
+}
+
+static Fault trained_fault(const Run *run)
+{
+    Fault fault = loss_fault(run);
+    return fault.diagnosis ? fault : layer_between_fault(run);
 }
 
 static Fault layers_fault(const Run *run)
@@ -388,7 +414,7 @@ static void judge(const Runs *runs, Report *report)
 {
     if (none_computed(runs, TRAINED, report))
         return;
-    bool right = judge_property(runs, TRAINED, loss_fault, report);
+    bool right = judge_property(runs, TRAINED, trained_fault, report);
     judge_property(runs, LAYERS, layers_fault, report);
     judge_property(runs, UPDATES, update_fault, report);
     judge_property(runs, IMAGES, images_fault, report);
