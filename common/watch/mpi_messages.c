@@ -428,7 +428,8 @@ static Waiting wait_begins(const char *function, int count, const MPI_Request *h
     }
     if (trace_on() && blocks) {
         char *names = request_names(waiting.numbers ? count : 0, waiting.numbers);
-        trace("wait_begin", TEXT("function", function), TEXT("requests", names));
+        trace("wait_begin", TEXT("function", function), TEXT("requests", names),
+              NUMBER("handles", count));
         free(names);
     }
     if (blocks)

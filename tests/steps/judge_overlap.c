@@ -12,6 +12,7 @@
 #define AWAITED "every transfer is complete before the gradients are applied"
 #define GOES_ON "the backward pass does not wait for a transfer"
 #define STARTED "transfers start while the backward pass goes on"
+#define EMPTIED "the list of requests is emptied in every update"
 
 enum { MAX_OPEN = 256 };
 
@@ -27,6 +28,8 @@ typedef struct {
     } open[MAX_OPEN];         // transfers that were not waited for
     int open_count;
     int started, done_at_once; // with a piece; and complete before the function returned
+    int begun;                 // all transfers in the background
+    const cJSON *longest;      // the wait with most handles; NULL: there is none
 } OverlapStep;
 
 // MPI_Isend, MPI_Iallreduce and their kind return at once, as MPI_Start does.
@@ -61,12 +64,16 @@ static void take_event(OverlapStep *step, const cJSON *event, bool in_piece)
         step->waits = function;
     if (begins)
         *(in_piece ? &step->early : &step->late) += transferred(event);
+    int longest = step->longest ? event_int(step->longest, "handles") : 0;
+    if (event_int(event, "handles") > longest)
+        step->longest = event;
     if (event_is(event, "wait_end"))
         close_requests(step, event_text(event, "requests"), in_piece);
     bool started = event_is(event, "collective_end") || event_is(event, "message_end");
     int request = started ? event_int(event, "request") : 0;
     if (request > 0 && step->open_count < MAX_OPEN) {
         step->started += in_piece;
+        step->begun++;
         step->open[step->open_count].request = request;
         step->open[step->open_count].piece = step->piece;
         step->open[step->open_count++].function = function;
@@ -157,6 +164,46 @@ static int done_at_once(const Runs *runs)
     return all;
 }
 
+// False where a rank waits, and its list does not grow: in each update more handles than in the one
+// before, and, after the first one, than transfers that begin in it. Evidence needs two updates.
+static bool list_grows(const Run *run, int rank, char **evidence)
+{
+    OverlapStep step, last = {0};
+    char *numbers = NULL;
+    int updates = 0;
+    bool grows = true;
+    for (int at = 0; grows && next_step(&run->traces.of[rank], &at, &step);) {
+        if (!step.longest)
+            continue;
+        int handles = event_int(step.longest, "handles");
+        grows = updates++ == 0 ||
+                (handles > event_int(last.longest, "handles") && handles > step.begun);
+        text_add(&numbers, "%s%d", numbers ? ", " : "", handles);
+        last = step;
+    }
+    if (grows && updates > 1 && !*evidence)
+        *evidence = evidence_of_run(
+            run, format_text("in its updates rank %d calls %s with %s requests\n"
+                             "in the last one it has begun %d",
+                             rank, event_text(last.longest, "function"), numbers, last.begun));
+    free(numbers);
+    return grows;
+}
+
+// Only where all ranks that wait have a list that grows: another number may have another reason.
+static void judge_lists(const Runs *runs, Report *report)
+{
+    char *evidence = NULL;
+    bool grow = true;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        for (int r = 0; r < run->ranks; r++)
+            grow = grow && list_grows(run, r, &evidence);
+    if (grow && evidence)
+        report_failure(report, EMPTIED, &d_requests_pile_up, evidence);
+    else
+        free(evidence);
+}
+
 static const ItemProperty wait_for_all[] = {{AWAITED, not_awaited, NULL}, {0}},
                           in_pass[] = {
                               {GOES_ON, waits_in_piece, NULL}, {STARTED, starts_late, NULL}, {0}};
@@ -175,6 +222,7 @@ static void judge(const Runs *runs, Report *report)
                                    "when the function returns, on every rank",
                                    at_once));
     judge_items(runs, each_step, at_once > 0 ? &in_pass[1] : in_pass, report);
+    judge_lists(runs, report);
     if (awaited) // else the gradients may be anything
         judge_mean(runs, report);
 }
