@@ -190,10 +190,19 @@ static const ItemProperty inside[] = {{INSIDE, inside_fault, NULL}, {0}},
                           of_updates[] = {
                               {GOES_ON, momenta_fault, NULL}, {RATE, rate_fault, NULL}, {0}};
 
+// In some run the optimizer was wrapped.
+static bool any_is_wrapped(const Runs *runs)
+{
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->plan.after)
+            return true;
+    return false;
+}
+
 // Only of updates that are the mean's is it said what else they are.
 static void judge(const Runs *runs, Report *report)
 {
-    if (nothing_trained(runs, MEAN_APPLIED, report))
+    if (!any_is_wrapped(runs) || nothing_trained(runs, MEAN_APPLIED, report))
         return;
     if (judge_items(runs, each_update, inside, report)) {
         judge_mean(runs, report);

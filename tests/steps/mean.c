@@ -167,7 +167,7 @@ void judge_mean(const Runs *runs, Report *report)
     for (const Run *run = runs->items; run < runs_end(runs); run++)
         if (run->ranks > 1) // one rank's mean is its own
             applied_add(&rows, run);
-    if (judge_batches(runs, &rows, report)) {
+    if (rows.count > 0 && judge_batches(runs, &rows, report)) { // else no ranks can be compared
         const Row *wrong = first_unexplained(&right, &rows);
         report_property(report, MEAN_APPLIED, wrong ? wrong_gradient(runs, &rows) : NULL,
                         wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
@@ -190,5 +190,8 @@ static Fault silence_fault(const Run *run)
 
 bool judge_silence(const Runs *runs, Report *report)
 {
-    return judge_property(runs, SILENT, silence_fault, report);
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        if (run->ranks == 1)
+            return judge_property(runs, SILENT, silence_fault, report);
+    return true; // no worker was alone
 }

@@ -12,10 +12,11 @@
 #define SILENT       "one worker alone sends nothing"
 
 // Reports both properties, the first only where the exercise is not merely held, in runs in which
-// every rank trains: by fit(), or in a loop of its own.
+// every rank trains: by fit(), or in a loop of its own. Of runs of one rank alone it reports
+// nothing: there is nothing to compare.
 void judge_mean(const Runs *runs, Report *report);
 
-// Reports what a run of one rank sends; returns whether it is nothing.
+// Reports what runs of one rank send, if there are such runs; returns whether it is nothing.
 bool judge_silence(const Runs *runs, Report *report);
 
 #endif
