@@ -30,28 +30,30 @@ static bool always_in_groups(const Rows *rows)
     return true;
 }
 
-// True where something of the size of a gradient is exchanged between these events.
+// True where something of the size of a gradient is sent between these events.
 static bool exchanged_between(const Events *events, int from, int to)
 {
     const double words = 64; // bytes
     for (int i = from; i < to; i++)
-        if (event_is(events->items[i], "collective_begin") &&
+        if ((event_is(events->items[i], "collective_begin") ||
+             event_is(events->items[i], "message_begin")) &&
             event_number(events->items[i], "bytes") > words)
             return true;
     return false;
 }
 
-// True where every rank exchanges something after it has applied its first gradient, and nothing
-// between computing and applying it.
+// True where every rank exchanges something after it has applied its first gradient, up to the end
+// of the step (without fit(): up to the next gradient), and nothing between computing and applying
+// it.
 static bool exchanged_too_late(const Run *run)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         int gradient = event_find(events, "gradient", 0);
         int apply = event_find(events, "apply", gradient);
-        int step = event_find(events, "step", apply);
-        if (step < 0 || exchanged_between(events, gradient, apply) ||
-            !exchanged_between(events, apply, step))
+        int end = event_find(events, event_count(events, "step") ? "step" : "gradient", apply);
+        if (end < 0 || exchanged_between(events, gradient, apply) ||
+            !exchanged_between(events, apply, end))
             return false;
     }
     return true;
