@@ -136,6 +136,17 @@ static void add_groups(const Row *row, char **evidence)
     }
 }
 
+// The first row that no formula explains; where there is none, the given one.
+static const Row *most_telling(const Rows *rows, const Row *wrong)
+{
+    EACH_ROW (row, rows) {
+        Row copy = *row;
+        if (!explains_row(&right, row) && !diagnosis_of_rows(known, &(Rows){&copy, 1}))
+            return row;
+    }
+    return wrong;
+}
+
 static char *evidence_of(const Row *row)
 {
     char *evidence = moment(row->run, row->at);
@@ -171,7 +182,10 @@ void judge_mean(const Runs *runs, Report *report)
             applied_add(&rows, run);
     if (rows.count > 0 && judge_batches(runs, &rows, report)) { // else no ranks can be compared
         const Row *wrong = first_unexplained(&right, &rows);
-        report_property(report, MEAN_APPLIED, wrong ? wrong_gradient(runs, &rows) : NULL,
+        const Diagnosis *diagnosis = wrong ? wrong_gradient(runs, &rows) : NULL;
+        if (diagnosis == &d_gradients_wrong)
+            wrong = most_telling(&rows, wrong);
+        report_property(report, MEAN_APPLIED, diagnosis,
                         wrong ? evidence_in(runs, wrong->run, evidence_of(wrong)) : NULL);
     }
     free(rows.items);
