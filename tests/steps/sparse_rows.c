@@ -81,6 +81,15 @@ FORMULA(only_own_rows,
 FORMULA(own_again, sum_of_own(cell) + own_number(cell))
 FORMULA(all_but_own, divided_or_not(cell, sum_of_own(cell) - own_number(cell)))
 
+// Divided by the number of ranks that named any row in the step.
+static double mean_of_naming_ranks(Cell cell)
+{
+    int ranks = 0;
+    for (int r = 0; r < cell.row->ranks; r++)
+        ranks += step_of(cell.row)->named[r] > 0;
+    return ranks > 0 ? sum_of_own(cell) / ranks : 0;
+}
+
 // What one of those brought who named the row.
 static double of_some_rank(Cell cell)
 {
@@ -138,6 +147,7 @@ static const Hypothesis known[] = {
     {sum_of_own, &d_averaged_twice, .by_ranks = 2},
     {sum_of_own, &d_divided_by_local_size, .by_local_size = 1},
     {sum_of_own, &d_divided_by_contributors, .by_batches = 1},
+    {mean_of_naming_ranks, &d_divided_by_contributors_of_the_step, .by_ranks = 0},
     {only_own_rows, &d_own_rows_only, .by_ranks = 0},
     {all_but_own, &d_own_rows_missing, .by_ranks = 0},
     {own_again, &d_own_rows_twice, .by_ranks = 1},
