@@ -62,6 +62,8 @@ const cJSON *disagreement(const Run *run)
 static const Diagnosis *explanation(const Run *run, const Ends *ends)
 {
     const Output *output = &run->output;
+    if (output_says(output, "runtime error: index -"))
+        return &d_index_out_of_bounds_below_0;
     if (output_says(output, "runtime error: index"))
         return &d_index_out_of_bounds;
     double rates[MAX_RANKS];
