@@ -104,7 +104,7 @@ says 1 1 '"message_begin".*"MPI_Recv".*"to":null.*"from":-1,"from_tag":-1,"room"
 says 0 1 '"message_begin".*"MPI_Sendrecv".*"to":1,"to_tag":1,"bytes":4,"from":1,"from_tag":1,"room":8'
 says 0 1 '"message_end".*"MPI_Irecv","request":1}'
 says 0 1 '"message_end".*"MPI_Isend","request":2}'
-says 0 1 '"wait_begin".*"MPI_Waitall","requests":"1,2"'
+says 0 1 '"wait_begin".*"MPI_Waitall","requests":"1,2","handles":2'
 says 0 1 '"wait_end".*"MPI_Waitall","requests":"1,2"'
 says 0 1 '"wait_end".*"MPI_Test","requests":"3"'
 says 0 1 '"wait_begin".*"MPI_Waitall","requests":"4,5"'

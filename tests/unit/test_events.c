@@ -17,6 +17,7 @@ static const char *const events[] = {
     "{\"event\":\"ps_pull\",\"t\":1,\"server\":1}\n",
     "{\"event\":\"wait_begin\",\"t\":1,\"function\":\"MPI_Wait\",\"requests\":\"\"}\n",
     "{\"event\":\"wait_begin\",\"t\":1,\"function\":\"MPI_Wait\",\"requests\":\"3,0,14\"}\n",
+    "{\"event\":\"wait_begin\",\"t\":1,\"function\":\"MPI_Waitall\",\"requests\":\"3\",\"handles\":7}\n",
     "{\"event\":\"piece\",\"t\":1,\"count\":3}\n",
     "{\"event\":\"staged_batch_end\",\"t\":1,\"batch\":0,\"stage\":1,\"arena\":0}\n",
     "{\"event\":\"message_begin\",\"t\":1,\"function\":\"MPI_Send\",\"name\":\"\",\"to\":4,\"to_tag\":-7,\"bytes\":8,\"from\":null,\"from_tag\":null,\"room\":null,\"before\":null}\n",
