@@ -105,6 +105,17 @@ static Fault epochs_fault(const void *item)
     return NO_FAULT;
 }
 
+static Fault again_fault(const UnevenUpdates *updates)
+{
+    for (int r = 0; r < updates->run->ranks; r++)
+        if (updates->again[r] > 0)
+            return fault_with(&d_computed_again,
+                              "in all epochs together rank %d computed %d gradients without taking "
+                              "a new batch for them",
+                              r, updates->again[r]);
+    return NO_FAULT;
+}
+
 static Fault images_fault(const void *item)
 {
     const Passes *passes = &((const UnevenRun *)item)->passes;
@@ -112,7 +123,7 @@ static Fault images_fault(const void *item)
         for (int r = 0; r < passes->run->ranks; r++)
             if (!draws_its_own_once(passes, r, p))
                 return (Fault){wrong_images(passes, r, p), images_evidence(passes, p)};
-    return NO_FAULT;
+    return again_fault(&((const UnevenRun *)item)->updates);
 }
 
 // ---- The updates.

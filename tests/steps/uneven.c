@@ -25,6 +25,7 @@ static void read_updates_of(UnevenUpdates *updates, int rank)
         const char *name = event_text(event, "event");
         if (strcmp(name, "images") == 0)
             fresh = true;
+        updates->again[rank] += strcmp(name, "gradient") == 0 && !fresh;
         if (strcmp(name, "gradient") == 0 && fresh) {
             next.works = true;
             next.own = event_number(event, "value");
@@ -114,6 +115,17 @@ static double by_images(Cell cell)
     return sum / images;
 }
 
+// Divided by the number of ranks that still have a batch in the next step of the epoch; after the last
+// step, not divided.
+static double over_next_step(Cell cell)
+{
+    const UnevenUpdates *updates = cell.row->of;
+    Row next = *cell.row;
+    int working = ++next.at < updates->count[0] ? rank_count(who_works(&next)) : 0;
+    bool goes_on = working > 0 && working <= cell.row->batches; // in the same epoch
+    return sum_of_working(cell) / (goes_on ? working : 1);
+}
+
 static const Hypothesis right = {sum_of_working, NULL, .by_batches = 1};
 
 static const Hypothesis known[] = {
@@ -128,6 +140,7 @@ static const Hypothesis known[] = {
     {sum_of_working, &d_averaged_twice, .by_ranks = 1, .by_batches = 1},
     {last_alone, &d_last_one_alone, .by_ranks = 0},
     {by_images, &d_weighted_by_images, .by_ranks = 0},
+    {over_next_step, &d_divided_by_next_step, .by_ranks = 0},
     {0},
 };
 

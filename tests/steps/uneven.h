@@ -18,6 +18,7 @@ typedef struct {
     const Run *run;
     UnevenUpdate *of[MAX_RANKS];
     int count[MAX_RANKS];
+    int again[MAX_RANKS]; // gradients that were computed without a new batch
 } UnevenUpdates;
 
 // Of a run; the caller frees them by uneven_updates_free.
