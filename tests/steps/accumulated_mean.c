@@ -169,14 +169,26 @@ static bool some_are_the_mean(const Rows *rows)
     return false;
 }
 
+static bool all_apply_the_same(const Row *row)
+{
+    return row->unknown || !row_is_finite(row) || ranks_alike(row, 0) == all_ranks(row->ranks);
+}
+
 static const Diagnosis *wrong_gradient(const Rows *rows)
 {
+    static const Hypothesis mean_or_own[] = {{sum_of_own, NULL, .by_ranks = 1, .by_batches = 1},
+                                             {own_number, NULL, .by_batches = 1},
+                                             {0}};
     const Diagnosis *diagnosis = diagnosis_of_rows(known, rows);
     if (diagnosis == &d_nothing_accumulated && something_is_exchanged(rows))
         return &d_mean_not_written;
-    return diagnosis                 ? diagnosis
-           : some_are_the_mean(rows) ? &d_in_some_updates
-                                     : &d_gradients_wrong;
+    if (diagnosis)
+        return diagnosis;
+    if (explain_each_row(mean_or_own, rows))
+        return &d_gradients_not_averaged_in_some_updates;
+    if (!all_apply_the_same(first_unexplained(&right, rows)))
+        return &d_gradients_differ;
+    return some_are_the_mean(rows) ? &d_in_some_updates : &d_gradients_wrong;
 }
 
 static char *evidence_of(const Row *row)
