@@ -32,9 +32,9 @@ static void judge(const Runs *runs, Report *report)
     WarmupRuns all = warmup_runs(runs);
     judge_mean(runs, report);
     if (enough_epochs(runs, &all, report)) {
-        judge_warmup_rates(runs, &all, &rates_after_warmup, report);
-        if (judge_warmup_rates(runs, &all, &rates_in_warmup, report)) {
-            judge_momentum_within(runs, &all, report);
+        judge_warmup_rates(&all, &rates_after_warmup, report);
+        if (!only_the_goal_is_wrong(&all) && judge_warmup_rates(&all, &rates_in_warmup, report)) {
+            judge_momentum_within(&all, report);
             judge_momentum_beyond(runs, &all, report);
         }
     }
@@ -83,11 +83,11 @@ static void crashed(const Run *run, Report *report)
         name_disagreement(t, report);
     } else if (report_passed(report) && event_count(&run->traces.of[0], "step") > 0) {
         if (first_wrong_rate(t, &rates_after_warmup, &row, &right))
-            judge_warmup_rates(&one, &all, &rates_after_warmup, report);
-        if (first_wrong_rate(t, &rates_in_warmup, &row, &right))
-            judge_warmup_rates(&one, &all, &rates_in_warmup, report);
+            judge_warmup_rates(&all, &rates_after_warmup, report);
+        if (!only_the_goal_is_wrong(&all) && first_wrong_rate(t, &rates_in_warmup, &row, &right))
+            judge_warmup_rates(&all, &rates_in_warmup, report);
         else if (is_momentum_wrong(t))
-            judge_momentum_within(&one, &all, report);
+            judge_momentum_within(&all, report);
     }
     warmup_runs_free(&all);
 }

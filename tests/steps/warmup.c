@@ -109,8 +109,7 @@ static void add_rates(char **evidence, const WarmupRun *t, int rank)
     }
 }
 
-bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule *rule,
-                        Report *report)
+bool judge_warmup_rates(const WarmupRuns *all, const RateRule *rule, Report *report)
 {
     for (int i = 0; i < all->count; i++) {
         const WarmupRun *t = &all->items[i];
@@ -125,7 +124,7 @@ bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule 
                                      t->lr, WARMUP_EPOCHS);
         add_rates(&evidence, t, rank_of_row(&row));
         report_failure(report, rule->property, rule->diagnose(all),
-                       evidence_in(runs, t->run, evidence));
+                       evidence_of_run(t->run, evidence));
         free(name);
         return false;
     }

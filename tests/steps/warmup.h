@@ -64,8 +64,11 @@ extern const RateRule rates_in_warmup, rates_after_warmup; // warmup_rates.c
 // that explains most. False: there is none.
 bool first_wrong_rate(const WarmupRun *t, const RateRule *rule, Row *first, double *right);
 
-bool judge_warmup_rates(const Runs *runs, const WarmupRuns *all, const RateRule *rule,
-                        Report *report);
+bool judge_warmup_rates(const WarmupRuns *all, const RateRule *rule, Report *report);
+
+// True where the rates of the warm-up are on a straight line, but to a rate after it that is wrong
+// (warmup_rates.c).
+bool only_the_goal_is_wrong(const WarmupRuns *all);
 
 // The mistake by which each rank has a last rate of its own; NULL: none that is known
 // (warmup_rates.c).
@@ -74,7 +77,7 @@ const Diagnosis *wrong_last_rates(const WarmupRun *t);
 // Reports whether momentum, if it is corrected, rises with the rate, and is the optimizer's own
 // afterwards (warmup_momentum.c).
 bool is_momentum_wrong(const WarmupRun *t);
-void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report);
+void judge_momentum_within(const WarmupRuns *all, Report *report);
 void judge_momentum_beyond(const Runs *runs, const WarmupRuns *all, Report *report);
 
 #endif

@@ -87,7 +87,7 @@ static char *evidence_within(const Row *row)
     return evidence;
 }
 
-void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *report)
+void judge_momentum_within(const WarmupRuns *all, Report *report)
 {
     Rows rows = momenta(all->items, all->count, WITHIN),
          beyond = momenta(all->items, all->count, BEYOND);
@@ -97,7 +97,7 @@ void judge_momentum_within(const Runs *runs, const WarmupRuns *all, Report *repo
                             "(a factor of 1, if you correct it); to pass, that part is not needed");
     else
         report_property(report, CORRECTED, wrong ? diagnose_momentum(&rows, &beyond) : NULL,
-                        wrong ? evidence_in(runs, wrong->run, evidence_within(wrong)) : NULL);
+                        wrong ? evidence_of_run(wrong->run, evidence_within(wrong)) : NULL);
     free(rows.items);
     free(beyond.items);
 }

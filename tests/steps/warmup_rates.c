@@ -64,6 +64,14 @@ FORMULA(line_from_zero,
 FORMULA(staircase,
         rate_at(cell, part(cell, update_of(cell.row)->epoch, WARMUP_EPOCHS), cell.row->ranks))
 
+// The part of the epoch is a division of whole numbers: 0 until the epoch is over.
+static double whole_epochs(Cell cell)
+{
+    double epoch = update_of(cell.row)->epoch,
+           over = floor((update_of(cell.row)->step + 1) / steps_of(cell));
+    return rate_at(cell, (epoch + over) / WARMUP_EPOCHS, cell.row->ranks);
+}
+
 // Again in each epoch, to one of so many parts of the way.
 static double saw(Cell cell)
 {
@@ -81,6 +89,19 @@ static double whole_way(Cell cell)
 FORMULA(scheduled, one_devices(cell) * schedule(update_of(cell.row)->epoch))
 FORMULA(scheduled_by_size, scheduled(cell) * cell.row->ranks)
 FORMULA(scheduled_by_rank, scheduled(cell) * cell.rank)
+
+// To the rate that is there after the warm-up, right or not, if it is not that of one device.
+static double line_to_goal(Cell cell)
+{
+    const Rates *rates = &((const WarmupRun *)cell.row->of)->of[cell.rank];
+    int after = 0;
+    while (after < rates->count && part_of(&rates->items[after]) == WITHIN)
+        after++;
+    double goal = after < rates->count ? rates->items[after].learning_rate : NAN;
+    if (cell.row->ranks > 1 && same_rate(goal, one_devices(cell)))
+        return NAN;
+    return line(cell, WARMUP_EPOCHS, goal / one_devices(cell));
+}
 
 // On the line until the schedule lowers the rate, if it ever does.
 FORMULA(line_goes_on, epochs_of(cell) && schedule(update_of(cell.row)->epoch) < 1
@@ -113,6 +134,7 @@ static const Hypothesis known_after[] = {
     {line_of_epochs, &d_warmup_too_long, EPOCHS(0, 0)},
     {longer_line, &d_warmup_too_long, EPOCHS(WARMUP_EPOCHS + 1, MAX_EPOCHS)},
     {line_too_far, &d_warmup_too_long, EPOCHS(WARMUP_EPOCHS + 1, MAX_EPOCHS)},
+    {scheduled, &d_rate_wrong_fixed_number, .by_number = -1, .from = 2, .to = MAX_RANKS - 1},
     {0},
 };
 
@@ -121,6 +143,7 @@ static const Hypothesis known_on_the_line[] = {
     {one_devices, &d_warmup_missing_never_scaled, .by_ranks = 0},
     {whole_way, &d_warmup_wrong_whole_numbers, EPOCHS(0, 0)},
     {staircase, &d_warmup_by_epoch, EPOCHS(0, 0)},
+    {whole_epochs, &d_warmup_by_epoch_whole_numbers, .by_ranks = 0},
     {saw, &d_warmup_in_each_epoch, EPOCHS(1, 1)},
     {saw, &d_warmup_in_each_epoch, EPOCHS(WARMUP_EPOCHS, WARMUP_EPOCHS)},
     {line_from_zero, &d_warmup_from_zero, .by_ranks = -1, EPOCHS(0, 0)},
@@ -169,12 +192,36 @@ static bool rises(const WarmupRuns *all)
     return true;
 }
 
+// True where each epoch of all warm-ups begins at the rate of all workers, or above it.
+static bool begins_scaled(const WarmupRuns *all)
+{
+    for (const WarmupRun *t = all->items; t < all->items + all->count; t++)
+        for (int u = 0; u < t->of[0].count && part_of(&t->of[0].items[u]) == WITHIN; u++) {
+            const RateOfUpdate *update = &t->of[0].items[u];
+            double scaled = t->lr * t->run->ranks;
+            if (update->step == 0 &&
+                !(update->learning_rate > scaled || same_rate(update->learning_rate, scaled)))
+                return false;
+        }
+    return true;
+}
+
 static const Diagnosis *diagnose_line(const WarmupRuns *all)
 {
     const Diagnosis *diagnosis = diagnosis_of_taken(known_on_the_line, rates_of(all, WITHIN));
     if (diagnosis == &d_warmup_too_long && explains_taken(&after_it, rates_of(all, BEYOND)))
         return &d_warmup_not_straight_too_flat;
-    return diagnosis ? diagnosis : rises(all) ? &d_warmup_not_straight : &d_warmup_wrong;
+    return diagnosis            ? diagnosis
+           : begins_scaled(all) ? &d_warmup_wrong_epochs_begin_scaled
+           : rises(all)         ? &d_warmup_not_straight
+                                : &d_warmup_wrong;
+}
+
+bool only_the_goal_is_wrong(const WarmupRuns *all)
+{
+    static const Hypothesis to_goal = {line_to_goal, NULL, EPOCHS(0, 0)};
+    return !explains_taken(&on_the_line, rates_of(all, WITHIN)) &&
+           explains_taken(&to_goal, rates_of(all, WITHIN));
 }
 
 const RateRule rates_in_warmup = {LINE, WITHIN, {right_line, NULL, EPOCHS(0, 0)}, diagnose_line};
