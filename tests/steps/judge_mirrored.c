@@ -339,5 +339,5 @@ OWN_ENDS("mirrored",
                    {"pass the same array", &d_array_shared},
                    {"one of the threads that are at work on the devices", &d_on_each_device_nested},
                    {"apply_gradients: there are no gradients", &d_applied_without_gradients},
-                   {"there are no gradients; call compute_gradients() before", &d_read_too_early},
+                   {"model_read_gradients: there are no gradients", &d_read_too_early},
                    {"a label of the batch is", &d_labels_beyond_batch}))

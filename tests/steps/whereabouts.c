@@ -108,7 +108,7 @@ static char *event_words(const cJSON *event)
         {"evaluate", "the call of evaluate()"},
         {"sweep_begin", "the call of the all-reduce by sweep_allreduce()"},
         {"sweep_end", "the return of the all-reduce to sweep_allreduce()"},
-        {"pipeline", "the making of a pipeline"},
+        {"pipeline", "the making of batches"},
         {"ps_pull", "the request for weights"},
         {"ps_pulled", "the weights from the servers"},
         {"ps_push", "the gradients for the servers"},
