@@ -26,10 +26,18 @@ static int devices_used(const BatchOf *batch)
     return used;
 }
 
+// Of the update after `before` others. Each epoch begins with whole batches.
+static int images_of_update(int images, int size, int before)
+{
+    const int remaining = images - before % ((images + size - 1) / size) * size;
+    return remaining < size ? remaining : size;
+}
+
 Fault cut_fault(const void *item)
 {
     const Staged *p = item;
     int images = (int)run_flag(p->run, "--images "), epochs = (int)run_flag(p->run, "--epochs "),
+        size = (int)run_flag(p->run, "--batch-size "),
         asked = (int)run_flag(p->run, "--micro-batches "), trained = 0;
     for (int b = 0; b < p->count; b++)
         trained += p->batches[b].images;
@@ -37,10 +45,20 @@ Fault cut_fault(const void *item)
         return fault_with(&d_not_every_image_trained,
                           "trained on %d images, where %d epochs of %d were asked for", trained,
                           epochs, images);
+    for (int b = 0; b < p->count; b++)
+        if (p->batches[b].images != images_of_update(images, size, b))
+            return fault_with(&d_batches_wrong,
+                              "update %d is from %d images, and must be from %d: an epoch has %d "
+                              "images, and --batch-size asks for %d",
+                              b + 1, p->batches[b].images, images_of_update(images, size, b),
+                              images, size);
     for (int b = 0; b < p->count; b++) {
         const BatchOf *batch = &p->batches[b];
-        if (batch->micros != (asked < batch->images ? asked : batch->images))
-            return schedule_fault(&d_micro_batches_wrong, p, b, 0);
+        const int micros = asked < batch->images ? asked : batch->images;
+        if (batch->micros != micros)
+            return fault_at(schedule_fault(&d_micro_batches_wrong, p, b, 0),
+                            "batch %d, of %d images, must be cut into %d\n", b + 1, batch->images,
+                            micros);
         if (batch->stages != p->stages)
             return schedule_fault(&d_stages_wrong, p, b, 0);
         if (devices_used(batch) < fmin(p->stages, p->devices))
