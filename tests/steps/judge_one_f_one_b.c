@@ -140,9 +140,10 @@ static int warm_up(const StageOf *stage)
     return forward;
 }
 
-// Why a stage of this batch keeps too many.
-static const Diagnosis *kept_too_many(const BatchOf *batch)
+// Why a stage keeps too many in this batch, the first one in which one does.
+static const Diagnosis *kept_too_many(const Staged *p, int b)
 {
+    const BatchOf *batch = &p->batches[b];
     bool all = true, equal = true, later = true;
     for (int s = 0; s < batch->stages; s++) {
         const StageOf *stage = &batch->of[s];
@@ -152,7 +153,8 @@ static const Diagnosis *kept_too_many(const BatchOf *batch)
         later = later && (kept <= may || warm_up(stage) <= may);
     }
     if (all)
-        return &d_all_forward_first;
+        return b > 0 || p->run > p->runs->items ? &d_all_forward_first_in_this_batch
+                                                : &d_all_forward_first;
     if (later)
         return &d_forward_too_early;
     return equal && batch->stages > 2 ? &d_warm_up_equal : &d_warm_up_too_long;
@@ -178,7 +180,7 @@ static Fault kept_fault(const void *item)
             const int may = p->batches[b].stages - s;
             int place = kept_from(&p->batches[b].of[s], may);
             if (place >= 0)
-                return fault_at(passes_fault(kept_too_many(&p->batches[b]), p, b, place),
+                return fault_at(passes_fault(kept_too_many(p, b), p, b, place),
                                 "stage %d of %d keeps %d, and may keep %d\n", s,
                                 p->batches[b].stages, most_kept(&p->batches[b].of[s]), may);
         }
