@@ -410,13 +410,25 @@ static const ItemProperty of_grid[] = {
     {START, start_fault, GRID},    {UPDATES, update_fault, START},  {MEANS, means_fault, UPDATES},
     {GROUPS, groups_fault, MEANS}, {HOSTS, hosts_fault, GROUPS},    {0}};
 
-static void judge(const Runs *runs, Report *report)
+static void judge_grids(const Runs *runs, Report *report)
 {
     if (none_computed(runs, TRAINED, report) ||
         !judge_property(runs, TRAINED, trained_fault, report))
         return;
     if (judge_items(runs, each_grid_update, of_grid, report))
         note_bytes(runs, report);
+}
+
+// One worker alone has all units and all images: what holds there says nothing of several.
+static void judge(const Runs *runs, Report *report)
+{
+    const int before = report->count;
+    bool several = false;
+    for (const Run *run = runs->items; run < runs_end(runs); run++)
+        several = several || run->ranks > 1;
+    judge_grids(runs, report);
+    if (!several)
+        report_take_back(report, before);
 }
 
 JUDGE("two_ways", judge)

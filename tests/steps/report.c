@@ -35,6 +35,19 @@ bool report_ok(Report *report, const char *name)
     return add(report, name)->ok = true;
 }
 
+void report_take_back(Report *report, int kept)
+{
+    int left = kept;
+    for (int i = kept; i < report->count; i++)
+        if (report->properties[i].ok)
+            free(report->properties[i].name);
+        else
+            report->properties[left++] = report->properties[i];
+    for (int i = left; i < report->count; i++)
+        report->properties[i] = (Property){0};
+    report->count = left;
+}
+
 // The library's own messages number the calls.
 static char *with_calls_explained(char *evidence)
 {

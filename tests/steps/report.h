@@ -47,6 +47,9 @@ bool report_ok(Report *report, const char *property);
 bool report_failure(Report *report, const char *property, const Diagnosis *diagnosis,
                     char *evidence);
 
+// Takes back the properties that hold, but the first `kept`.
+void report_take_back(Report *report, int kept);
+
 // Takes over what failed first where an earlier exercise's properties, `held`, don't hold any more.
 void report_lost(Report *report, const Report *held);
 
