@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/layout.h"
 #include "base/memory.h"
 
@@ -17,7 +18,8 @@
 #define DIVIDED "each worker has as many units as a row's workers must have"
 #define IMAGES  "each worker computes as many images of a batch as its row must"
 #define GRID                                                                                       \
-    "a row has the same images and all parts of the layers, a column one part and all images"
+    "the workers with the same images have all parts of the layers, those with the same part all " \
+    "images"
 #define START   "the rows compute together what the undivided network computes"
 #define UPDATES "after each update, too"
 #define MEANS   "a column's workers average their gradients before the update"
@@ -105,7 +107,8 @@ static Fault units_fault(const void *item)
         char *all = units_text(undivided_model(grid->one));
         Fault fault = fault_with(
             wrong_units(grid->runs),
-            "rank %d has dense layers of %s units\nthe undivided network has %s", r, own, all);
+            "rank %d has dense layers of %s units, and must have %d%s\nthe undivided network has %s",
+            r, own, atoi(all) / grid->columns, all + strcspn(all, ","), all);
         free(own);
         free(all);
         return fault;
@@ -118,9 +121,11 @@ static Fault images_fault(const void *item)
     const GridUpdate *grid = item;
     for (int r = 0; r < grid->run->ranks; r++)
         if (grid->of[r].images * grid->rows != images_of_batch(grid))
-            return fault_with(wrong_numbers(grid->runs, IMAGE_PARTS, of_images, &d_images_wrong),
-                              "rank %d computes %d images of batch %d, which has %d", r,
-                              grid->of[r].images, grid->number, images_of_batch(grid));
+            return fault_with(
+                wrong_numbers(grid->runs, IMAGE_PARTS, of_images, &d_images_wrong),
+                "rank %d computes %d images of batch %d, and must compute %d of its %d", r,
+                grid->of[r].images, grid->number, images_of_batch(grid) / grid->rows,
+                images_of_batch(grid));
     return NO_FAULT;
 }
 
@@ -208,6 +213,12 @@ static double mean_in_column(Cell cell)
     return sum_in_column(cell) / grid_of_cell(cell)->rows;
 }
 
+static double own_of_first_in_column(Cell cell)
+{
+    const RankSet column = grid_of_cell(cell)->column[cell.rank];
+    return sum_among(cell, column & (~column + 1));
+}
+
 static double sum_in_column_by_columns(Cell cell)
 {
     return sum_in_column(cell) / grid_of_cell(cell)->columns;
@@ -229,6 +240,7 @@ static const Hypothesis of_gradients[] = {
     {.of = mean_in_row, .diagnosis = &d_gradients_of_rows},
     {.of = sum_in_column, .diagnosis = &d_divided_by_size, .by_ranks = 1},
     {.of = sum_in_column_by_columns, .diagnosis = &d_divided_by_columns},
+    {.of = own_of_first_in_column, .diagnosis = &d_gradients_of_one},
     {0}};
 
 // ---- The losses.
@@ -279,9 +291,69 @@ static Fault start_fault(const void *item)
     return grid->number == 1 ? loss_fault(grid, wrong_start) : NO_FAULT;
 }
 
+// The gradients of a rank's model, parameters->length: its units are whole lines of an arena. NAN: not known.
+static double gradients_of(const GridUpdate *grid, int rank)
+{
+    char *own = units_text(trained_model(grid->run, rank)),
+         *all = units_text(undivided_model(grid->one));
+    const double of_a_unit = input_length(grid->run) + 1 + output_length(grid->run);
+    const double others = (atoi(all) - atoi(own)) * of_a_unit;
+    free(own);
+    free(all);
+    return event_number(event_last(&grid->run->traces.of[rank], "broadcast"), "weights") - others;
+}
+
+// The first rank that applies something else than the mean of its column; -1: none.
+static int first_unlike_mean(const GridUpdate *grid)
+{
+    Row row = grid_row(grid, GRADIENT);
+    for (int r = 0; r < row.ranks; r++)
+        if (fabs(row.shown[r] - hypothesis_value(of_gradients, &row, r)) > row.allowed)
+            return r;
+    return -1;
+}
+
+// Adds what a rank of this update exchanged before it applied something else than the mean.
+static Fault exchange_fault(const GridUpdate *grid, int r, Fault fault)
+{
+    const Exchange *exchange = &grid->of[r].gradients;
+    const RankSet column = grid->column[r], others = exchange->ranks & ~(1u << r);
+    const double gradients = gradients_of(grid, r);
+    text_add(&fault.evidence, "\nin update %d rank %d exchanges ", grid->number, r);
+    if (!others)
+        text_add(&fault.evidence, "no gradients between compute_gradients() and apply_gradients()");
+    else if (!exchange->otherwise && gradients > 0)
+        text_add(&fault.evidence, "%.0f of %.0f gradients with %s by %s",
+                 exchange->all_reduced / sizeof(float), gradients, rank_names(others).text,
+                 called_function(exchange->call));
+    else
+        text_add(&fault.evidence, "gradients with %s by %s", rank_names(others).text,
+                 called_function(exchange->call));
+    text_add(&fault.evidence, "\nthe same part: %s", rank_names(column).text);
+    if (fault.diagnosis != &d_gradients_wrong)
+        return fault;
+    if (others & ~column)
+        fault.diagnosis = &d_gradients_wrong_other_workers;
+    else if (column & ~(others | 1u << r))
+        fault.diagnosis = &d_gradients_wrong_not_all_workers;
+    else if (others && !exchange->otherwise && exchange->all_reduced / sizeof(float) < gradients)
+        fault.diagnosis = &d_gradients_wrong_not_all_gradients;
+    return fault;
+}
+
 static Fault update_fault(const void *item)
 {
-    return loss_fault(item, wrong_update);
+    const GridUpdate *now = item;
+    Fault fault = loss_fault(now, wrong_update);
+    if (fault.diagnosis != &d_gradients_wrong && fault.diagnosis != &d_gradients_not_averaged &&
+        fault.diagnosis != &d_gradients_of_one)
+        return fault;
+    for (GridUpdate grid = grid_of(now->runs, now->run); grid_next(&grid);) {
+        int rank = first_unlike_mean(&grid);
+        if (rank >= 0)
+            return exchange_fault(&grid, rank, fault);
+    }
+    return fault;
 }
 
 // Losses do not show it: by plain SGD the mean of the weights after the update is the same.
