@@ -21,7 +21,8 @@ static struct {
     char event[32]; // of the kill,
     int number;     // its N; 0: there is none
     int full;       // 0: it never is
-    bool late, synchronous;
+    int late;       // 1 + the number of the host that sees all names; 0: all hosts do
+    bool synchronous;
 } all;
 
 static bool is_set(const char *name)
@@ -40,7 +41,7 @@ void arranged_read(void)
         rank != launcher_rank())
         all.number = 0;
     all.full = (int)environment_number("HVDLAB_FULL", INT_MAX);
-    all.late = is_set("HVDLAB_LATE_NAMES");
+    all.late = (int)environment_number("HVDLAB_LATE_NAMES", INT_MAX);
     all.synchronous = is_set("HVDLAB_SYNCHRONOUS_SENDS");
     bool is_rank = launched() || role_from_environment().kind != ROLE_NONE;
     for (size_t i = 0; is_rank && i < sizeof names / sizeof *names; i++)
@@ -111,7 +112,7 @@ static bool is_last(DIR *folder, const CheckpointName *name)
 
 bool name_is_late(DIR *folder, const char *file)
 {
-    int host = launcher_place().node;
+    int host = launcher_place().node + 1 - all.late;
     if (!all.late || host == 0)
         return false;
     CheckpointName name = checkpoint_name(file);

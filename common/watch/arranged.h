@@ -4,9 +4,9 @@
 //
 //     HVDLAB_KILL=RANK:EVENT:N     that rank is killed when it has written its N-th event of this name
 //     HVDLAB_FULL=N                the N-th call of write_checkpoint finds the disk full
-//     HVDLAB_LATE_NAMES=1          of several simulated hosts only the first sees the last
-//                                  checkpoint's name, and only the first two see any, as can
-//                                  happen with a network file system
+//     HVDLAB_LATE_NAMES=N          of several simulated hosts, the first of which is number N - 1,
+//                                  only this one sees the last checkpoint's name, and only the
+//                                  first two see any, as can happen with a network file system
 //     HVDLAB_SYNCHRONOUS_SENDS=1   a send ends only when it is received
 
 #ifndef HVDLAB_ARRANGED_H

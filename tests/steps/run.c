@@ -66,7 +66,7 @@ static void set_environment(const Sandbox *sandbox, const RunPlan *plan)
     setenv("HVDLAB_FLAGS", flags, 1);
     setenv("HVDLAB_TRACE", sandbox->pipes, 1);
     setenv("HVDLAB_SYNCHRONOUS_SENDS", "1", 1);
-    setenv("HVDLAB_LATE_NAMES", "1", 1);
+    set_number("HVDLAB_LATE_NAMES", 1 + (plan->layout ? atoi(plan->layout) : 0));
     if (plan->kill)
         setenv("HVDLAB_KILL", plan->kill, 1);
     if (plan->kill || plan->lose)

@@ -137,6 +137,7 @@ cp "$folder/out" "$folder/one"
 expect "$(cat tests/mistakes/step_01/untouched)" $sealed --seed 858134435 1 "$folder/cut/steps/step_01.c"
 cmp -s "$folder/one" "$folder/out" || fail "with one seed there are two verdicts: $(diff "$folder/one" "$folder/out")"
 refused 'from 1 to 999999999' "$here/check-step" --seed 0 1 "$folder/ends.c"
+expect passed --seed 5 resume "$folder/cut/solutions/resume.c" # other hosts' numbers: the first of them sees all checkpoints
 [[ $(field sha256) == "\"$(sha256sum <"$folder/cut/steps/step_01.c" | cut -c 1-64)\"" && $(field untouched) == true ]] || fail "the JSON does not name its file"
 sed 's/$/\r/' "$folder/cut/steps/tensor.c" >"$folder/untouched.c"
 expect "$(cat tests/mistakes/tensor/untouched)" tensor "$folder/untouched.c"
