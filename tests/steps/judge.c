@@ -65,6 +65,8 @@ char *evidence_of_run(const Run *run, char *evidence)
     free(hosts);
     if (plan->servers)
         text_add(&longer, " and %d server%s", plan->servers, plan->servers == 1 ? "" : "s");
+    if (run_flag(run, "--staleness ") >= 0)
+        text_add(&longer, ", bound %.0f", run_flag(run, "--staleness "));
     text_add(&longer, ": %s", evidence);
     free(evidence);
     return longer;

@@ -81,8 +81,8 @@ static char *standing_evidence(const Run *run, int rank, const Standing *standin
                                const char *what)
 {
     char *evidence =
-        format_text("bound %d: %s %s worker %d, which is %d ahead", standing->bound,
-                    process_words(&run->traces, rank), what, worker, lead_of(standing, worker));
+        format_text("%s %s worker %d, which is %d ahead", process_words(&run->traces, rank), what,
+                    worker, lead_of(standing, worker));
     add_updates(&evidence, standing);
     return evidence;
 }
@@ -170,7 +170,7 @@ static void judge_servers(const Runs *runs, const char *property,
         for (int r = run->plan.ranks; r < run->ranks; r++) {
             char *evidence = broken(run, r, &common);
             if (evidence && !first)
-                first = evidence_in(runs, run, evidence);
+                first = evidence_of_run(run, evidence);
             else
                 free(evidence);
         }
@@ -222,13 +222,30 @@ static Fault update_fault(const Diagnosis *diagnosis, const Run *run, int rank, 
     return fault;
 }
 
+// Of the weights that were sent at that place when a round was complete.
+static Fault answered_fault(const Run *run, int rank, int at, int pushes, const Standing *standing)
+{
+    const Events *events = &run->traces.of[rank];
+    int update = event_find(events, "ps_applied", at),
+        request = event_find(events, "ps_request", at);
+    bool follows = update >= 0 && (request < 0 || update < request);
+    Fault fault =
+        fault_with(follows ? &d_answered_before_update : &d_answered_before_update_none_follows,
+                   "%s has %d push%s not applied, and sends weights to worker %d",
+                   process_words(&run->traces, rank), pushes, pushes == 1 ? "" : "es",
+                   event_int(events->items[at], "worker"));
+    add_updates(&fault.evidence, standing);
+    return fault;
+}
+
 static Fault round_fault(const Run *run, int rank)
 {
     const Events *events = &run->traces.of[rank];
     Standing standing = standing_of(run);
     Round round = {0};
     int updates = 0;
-    EACH_EVENT (event, events) {
+    for (int at = 0; at < events->count; at++) {
+        const cJSON *event = events->items[at];
         take(&standing, event);
         double value = event_number(event, "value");
         if (event_is(event, "ps_request") && event_has(event, "kind", "push"))
@@ -236,8 +253,7 @@ static Fault round_fault(const Run *run, int rank)
                             value,           round.earlier,     round.applied};
         bool complete = is_complete(&standing, updates);
         if (event_is(event, "ps_sent") && round.count > 0 && complete)
-            return update_fault(&d_answered_before_update, run, rank, &round, updates + 1,
-                                &standing);
+            return answered_fault(run, rank, at, round.count, &standing);
         if (!event_is(event, "ps_applied"))
             continue;
         const Diagnosis *wrong = wrong_round(&round, value, standing.workers);

@@ -83,7 +83,7 @@ static const Diagnosis *wrong_weights(const Events *events, int servers, int gra
 // A gradient of a worker, with the places of those before and after it.
 typedef struct {
     const Events *events;
-    int servers, before, at, after;
+    int workers, servers, before, at, after;
 } Gradient;
 
 static Fault each_gradient(const Runs *runs, const Run *run, ItemFault fault)
@@ -94,8 +94,8 @@ static Fault each_gradient(const Runs *runs, const Run *run, ItemFault fault)
         int before = 0, number = 0;
         EACH (at, events, "gradient") {
             int after = event_find(events, "gradient", at + 1);
-            Fault found = (*fault)(&(Gradient){events, run->plan.servers, before, at,
-                                               after < 0 ? events->count : after});
+            Fault found = (*fault)(&(Gradient){events, run->plan.ranks, run->plan.servers, before,
+                                               at, after < 0 ? events->count : after});
             number++;
             if (found.diagnosis)
                 return fault_at(found, "worker %d, gradient number %d: ", r, number);
@@ -105,14 +105,23 @@ static Fault each_gradient(const Runs *runs, const Run *run, ItemFault fault)
     return NO_FAULT;
 }
 
+// Since the gradient before it, the last push to that server came after the last pull from it.
+static bool pulled_before_push(const Gradient *gradient, int server)
+{
+    int pulled = last_to_server(gradient->events, "ps_pulled", server, gradient->at),
+        pushed = last_to_server(gradient->events, "ps_push", server, gradient->at);
+    return pulled > gradient->before && pushed > pulled;
+}
+
 static Fault weights_fault(const void *item)
 {
     const Gradient *gradient = item;
     Fault fault = {wrong_weights(gradient->events, gradient->servers, gradient->at), NULL};
     for (int s = 0; s < gradient->servers && fault.diagnosis; s++)
-        text_add(&fault.evidence, "%spulled from server %d since the gradient before it: %d times",
-                 s ? "\n" : "", s,
-                 to_server(gradient->events, "ps_pulled", s, gradient->before, gradient->at));
+        text_add(&fault.evidence,
+                 "%spulled from server %d since the gradient before it: %d times%s", s ? "\n" : "",
+                 s, to_server(gradient->events, "ps_pulled", s, gradient->before, gradient->at),
+                 pulled_before_push(gradient, s) ? ", before the last push to it" : "");
     return fault;
 }
 
@@ -150,8 +159,13 @@ static Fault pushed_fault(const void *item)
         return (Fault){&d_push_missing, evidence};
     if (!has_for_each(events, "ps_push", gradient->servers))
         return (Fault){&d_push_to_some_servers, evidence};
-    if (some_lacks)
+    if (some_lacks) {
+        int answers = event_find(events, "answers", gradient->at);
+        if (answers >= 0 && answers < gradient->after)
+            text_add(&evidence, "\nits batch has %.0f images",
+                     event_number(events->items[answers], "images"));
         return (Fault){&d_gradient_not_pushed, evidence};
+    }
     if (some_has_more)
         return (Fault){&d_pushed_twice, evidence};
     double value = event_number(events->items[gradient->at], "value"),
@@ -161,7 +175,10 @@ static Fault pushed_fault(const void *item)
         return NO_FAULT;
     }
     text_add(&evidence, "\nas fingerprints: computed %.9g, pushed %.9g", value, sum);
-    return (Fault){&d_other_gradients_pushed, evidence};
+    bool divided =
+        gradient->workers > 1 && same_gradients(sum * gradient->workers, value, fabs(value));
+    return (Fault){divided ? &d_other_gradients_pushed_divided : &d_other_gradients_pushed,
+                   evidence};
 }
 
 // ---- Steps.
