@@ -69,7 +69,8 @@ static const Diagnosis *explanation(const Run *run, const Ends *ends)
     double rates[MAX_RANKS];
     if (ends->rates_differ && rates_disagree(run, rates))
         return ends->rates_differ;
-    if (ends->disagreed.words && event_has(disagreement(run), "term", ends->disagreed.words))
+    const char *words = ends->disagreed.words;
+    if (words && strncmp(event_text(disagreement(run), "term"), words, strlen(words)) == 0)
         return ends->disagreed.diagnosis;
     const Line *error = mpi_error(output);
     for (const Explanation *e = ends->explanations; e && e->words; e++)
@@ -544,10 +545,13 @@ bool judge_end(const Run *run, const Ends *ends, Report *report)
         fault = disagreement_fault(run, ends);
     else if (failed) {
         bool left_early = run->plan.servers && report_left_early(run, report);
+        int before = report->count;
         if (ends->crashed)
             ends->crashed(run, report);
-        // Who needs a server that has left ends with a line that says so: no mistake of its own.
-        if (!left_early || strstr(failed_rank(run).how, "signal"))
+        // Who needs a server that has left ends with a line that says so: no mistake of its own. Nor is
+        // a disagreement whose cause is told.
+        bool told = disagreement(run) && report->count > before;
+        if (!told && (!left_early || strstr(failed_rank(run).how, "signal")))
             fault = crash_fault(run, ends);
     } else if (idle)
         fault = idle_fault(run, idle, ends->training);

@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     const Explanation *explanations; // up to one without words; NULL: none
 
-    // The same of ranks that disagreed: its words are those of the event's term; of
+    // The same of ranks that disagreed: its words begin the event's term; of
     // those that disagreed in the learning rate.
     Explanation disagreed;
     const Diagnosis *rates_differ;
