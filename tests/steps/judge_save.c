@@ -161,6 +161,29 @@ static void crashed(const Run *run, Report *report)
                                                         run_flag(run, "--epochs "))));
 }
 
+// The root's training ended, and not that of all others, after the epoch in which a save failed.
+static const Diagnosis *mistake(const Traces *traces)
+{
+    const Events *root = &traces->of[0];
+    int failed = 0; // calls since the last step whose file was not written
+    for (int at = event_find_before(root, "step", root->count); at >= 0 && at < root->count; at++)
+        failed += event_has(root->items[at], "function", "write_checkpoint") -
+                  event_is(root->items[at], "saved");
+    RankSet ended = ranks_with(traces, "fit_end");
+    return failed > 0 && has_rank(ended, 0) && ended != all_ranks(traces->ranks)
+               ? &d_ends_where_a_save_fails
+               : NULL;
+}
+
+// What the check itself has arranged in a run that hung.
+static Fault ended(const Run *run)
+{
+    char *text = run->hung && run->plan.full && save_failed(run)
+                     ? format_text("the check simulated a full disk in a save: that save failed")
+                     : NULL;
+    return (Fault){NULL, text};
+}
+
 // ---- All of it.
 
 static void judge(const Runs *all, Report *report)
@@ -182,4 +205,5 @@ static void judge(const Runs *all, Report *report)
 }
 
 JUDGE("save", judge)
-OWN_ENDS("save", .crashed = crashed, EXPLAINED({"cannot save the checkpoint", &d_cannot_save}))
+OWN_ENDS("save", .mistake = mistake, .crashed = crashed, .ended = ended,
+         EXPLAINED({"cannot save the checkpoint", &d_cannot_save}))

@@ -186,7 +186,7 @@ char *with_contents(const Run *run, char *evidence)
 {
     struct dirent **files = NULL;
     int folder = checkpoint_files(run), count = list_files(run, &files);
-    text_add(&evidence, "\nin the folder:%s", count > 0 ? "" : " nothing");
+    text_add(&evidence, "\nin the folder, at the end of the run:%s", count > 0 ? "" : " nothing");
     for (int i = 0; i < count; i++) {
         struct stat facts = {0};
         bool known = fstatat(folder, files[i]->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0;

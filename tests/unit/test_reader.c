@@ -225,9 +225,11 @@ START_TEST(what_is_no_file_is_no_checkpoint)
     for (int e = 1; e <= 4; e++)
         ck_assert(find_epoch(&run, e).there == (e == 1));
     char *evidence = with_contents(&run, format_text("these"));
-    ck_assert_str_eq(evidence, "these\nin the folder: ckpt-1.safetensors (5 bytes), "
-                               "ckpt-2.safetensors (no file), ckpt-3.safetensors (a link), "
-                               "ckpt-4.safetensors (a folder)");
+    ck_assert_str_eq(
+        evidence,
+        "these\nin the folder, at the end of the run: "
+        "ckpt-1.safetensors (5 bytes), ckpt-2.safetensors (no file), ckpt-3.safetensors (a link), "
+        "ckpt-4.safetensors (a folder)");
     free(evidence);
 }
 END_TEST
