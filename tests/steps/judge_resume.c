@@ -121,13 +121,20 @@ static bool begins_with_weights(const Runs *runs, const Run *run, Reached place)
     return event_number(event_nth(&run->traces.of[0], "first_batch", 0), "weights") == weights;
 }
 
-// Of some ranks that restored a checkpoint. The third host, and it alone, may lack it: the check has
-// it see none (arranged.h).
+// Of some ranks that restored a checkpoint. They may have restored different ones; or the third host,
+// and it alone, has none: the check has it see none (arranged.h).
 static const Diagnosis *restored_apart(const Run *run, RankSet ranks)
 {
     RankSet seeing = 0;
-    for (int r = 0; r < run->ranks; r++)
+    const char *name = NULL;
+    for (int r = 0; r < run->ranks; r++) {
         seeing |= run_node(run, r) - run_node(run, 0) < 2 ? 1u << r : 0;
+        if (!has_rank(ranks, r))
+            continue;
+        if (name && strcmp(name_restored(run, r), name) != 0)
+            return &d_different_checkpoints;
+        name = name_restored(run, r);
+    }
     return ranks == seeing ? &d_restored_by_some_where_one_is_seen : &d_restored_by_some;
 }
 
