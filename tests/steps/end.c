@@ -435,7 +435,8 @@ static bool is_of_a_pointer(const Run *run, FailedRank failed)
 static const Diagnosis *wrong_end(const Run *run, FailedRank failed)
 {
     if (strstr(failed.how, "Floating point") || output_says(&run->output, "Floating point"))
-        return &d_crashed_divided_by_zero;
+        return run_is_one_process(&run->plan) ? &d_crashed_divided_by_zero_in_one_process
+                                              : &d_crashed_divided_by_zero;
     if (strstr(failed.how, "File size limit"))
         return &d_too_much_disk_one_file;
     if (output_says(&run->output, "the weights are of no use any more"))

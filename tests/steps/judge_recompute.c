@@ -19,6 +19,7 @@ typedef struct {
     int max_held;
     int at;       // the block that was computed when they were the most
     bool dropped; // some block's had been dropped before
+    int done;     // of them, those whose gradients are computed
     int *forward; // how often each block was computed, ...
     int computed; // ... and all of them
     bool updated;
@@ -35,6 +36,7 @@ static bool next_batch(const Events *events, int *at, ChainBatch *batch)
                           .blocks = event_int(events->items[begin], "blocks")};
     batch->forward = allocate((size_t)batch->blocks, sizeof *batch->forward);
     bool dropped = false;
+    int next = batch->blocks - 1, done = 0; // next: in the backward pass
     for (*at = begin + 1; *at < events->count; (*at)++) {
         const cJSON *event = events->items[*at];
         int block = event_int(event, "block"), held = event_int(event, "held");
@@ -48,8 +50,11 @@ static bool next_batch(const Events *events, int *at, ChainBatch *batch)
             batch->max_held = held;
             batch->at = block;
             batch->dropped = dropped;
+            batch->done = done;
         }
         dropped = dropped || event_is(event, "block_drop");
+        done += event_is(event, "block_backward") - (event_is(event, "block_drop") && block > next);
+        next -= event_is(event, "block_backward");
         batch->updated = batch->updated || event_is(event, "chain_update");
     }
     return true;
@@ -72,10 +77,15 @@ static Fault held_fault(const void *item)
     int most = batch->blocks / 2 + 2;
     if (batch->max_held <= most)
         return NO_FAULT;
-    return fault_with(batch->dropped ? &d_too_much_kept : &d_nothing_dropped,
-                      "in batch %d, %d of %d blocks have activations when block %d has been "
-                      "computed; %d may",
-                      batch->number, batch->max_held, batch->blocks, batch->at, most);
+    Fault fault = fault_with(!batch->dropped                         ? &d_nothing_dropped
+                             : batch->max_held - batch->done <= most ? &d_too_much_kept_done
+                                                                     : &d_too_much_kept,
+                             "in batch %d, %d of %d blocks have activations when block %d has been "
+                             "computed; %d may",
+                             batch->number, batch->max_held, batch->blocks, batch->at, most);
+    if (batch->done > 0)
+        text_add(&fault.evidence, "\nthe backward pass of %d of them is done", batch->done);
+    return fault;
 }
 
 static Fault forward_fault(const void *item)
@@ -141,8 +151,30 @@ static void note_chain(const Run *run, Report *report)
                     event_number(begin, "blocks"), event_number(begin, "blocks") == 1 ? "" : "s");
 }
 
+// The block whose turn it was in the backward pass had no activations, where another one was asked for.
+static Fault left_out_fault(const Run *run)
+{
+    const Events *events = &run->traces.of[0];
+    int next = event_int(event_last(events, "chain_begin"), "blocks") - 1, begin = 0;
+    const cJSON *last = NULL;
+    EACH (at, events, "chain_begin")
+        begin = at;
+    for (int at = begin; at < events->count; at++)
+        next -= event_is(events->items[at], "block_backward");
+    for (int at = begin; at < events->count; at++)
+        if (event_int(events->items[at], "block") == next)
+            last = events->items[at];
+    if (next < 0 || event_is(last, "block_forward_end") ||
+        !output_says(&run->output, "needs the gradient of block"))
+        return NO_FAULT;
+    return fault_with(&d_block_left_out_without_activations,
+                      last ? "block %d was computed, and its activations were dropped"
+                           : "block %d was not computed in this batch",
+                      next);
+}
+
 JUDGE("recompute", judge)
-OWN_ENDS("recompute", .crashed = note_chain,
+OWN_ENDS("recompute", .crashed = note_chain, .ended = left_out_fault,
          EXPLAINED({"reads the activations of block", &d_dropped_too_early},
                    {"are not there", &d_not_recomputed},
                    {"needs the gradient of block", &d_backward_order_wrong},
