@@ -114,7 +114,8 @@ static const Diagnosis *wrong_update(const GridUpdate *update)
     if (!all_exchange(update, INPUT_GRADIENT))
         return &d_input_gradient_not_added;
     if (explains_row(&sum, &row))
-        return &d_updates_differ;
+        return ranks_that_called(update->run, "hvd_distributed_optimizer") ? &d_gradients_averaged
+                                                                           : &d_updates_differ;
     return explains_row(&mean, &row) ? &d_input_gradient_averaged : &d_input_gradient_not_the_sum;
 }
 
