@@ -13,13 +13,14 @@ static Fault gathered_fault(const void *item)
     const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++) {
         double sum = 0, largest = 0;
-        bool equal = true, exchanged = update->ranks == 1;
+        bool equal = true, exchanged = update->ranks == 1, summed = true;
         for (int r = 0; r < update->ranks; r++) {
             const PieceOf *piece = &update->of[r][p];
             sum += piece->part;
             largest = fmax(largest, fabs(piece->part));
             equal = equal && piece->weights == update->of[0][p].weights;
             exchanged = exchanged || piece->exchanged_after;
+            summed = summed && piece->summed_after >= piece->length * (double)sizeof(float);
         }
         bool right = fabs(update->of[0][p].weights - sum) <= ROUNDING * (1 + largest);
         if (equal && right)
@@ -30,8 +31,9 @@ static Fault gathered_fault(const void *item)
                      update->of[r][p].weights);
         text_add(&text, "\nsum of the parts: %.9g", sum);
         return (Fault){!exchanged ? &d_not_gathered
-                       : equal    ? &d_gathered_wrong
-                                  : &d_weights_differ,
+                       : !equal   ? &d_weights_differ
+                       : summed   ? &d_gathered_wrong_all_reduced
+                                  : &d_gathered_wrong,
                        text};
     }
     return NO_FAULT;

@@ -86,8 +86,9 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
         } else if (piece) {
             *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
             piece->in_time = piece->in_time || !updating;
-            if (!updating && is_allreduce(event))
-                piece->whole_sums += event_number(event, "bytes");
+            if (is_allreduce(event))
+                *(updating ? &piece->summed_after : &piece->whole_sums) +=
+                    event_number(event, "bytes");
         } else {
             for (int p = 0; p < update->pieces; p++) { // between the passes: of any piece
                 update->of[rank][p].exchanged = true;

@@ -29,7 +29,8 @@ typedef struct {
     int begin, count;
     double kept, part; // gradients and weights of that
     bool exchanged_after;
-    double weights; // of the whole piece, in the end
+    double summed_after; // bytes of all-reduces then
+    double weights;      // of the whole piece, in the end
 } PieceOf;
 
 typedef struct {
