@@ -514,8 +514,7 @@ static bool survivors_ended(const Run *run)
 // is for the judge.
 static bool refused(const Run *run)
 {
-    return run->plan.lose && run->status > 0 && run->status < 128 &&
-           !strstr(failed_rank(run).how, "signal");
+    return run->plan.lose && run->status < 128 && !strstr(failed_rank(run).how, "signal");
 }
 
 bool judge_end(const Run *run, const Ends *ends, Report *report)

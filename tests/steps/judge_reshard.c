@@ -156,6 +156,7 @@ enum { SLOTS, VARIABLES };
 // variable is counted on each rank.
 typedef struct {
     int all[2], wrong[2], fresh[2];
+    bool still_fresh;       // some wrong block of the optimizer's is
     RankSet right_ranks;    // those that have all variables
     int array, rank, block; // the first wrong one; array -1: there is none
 } Comparison;
@@ -168,7 +169,11 @@ static void compare_array(const Restored *it, int a, int rank, Comparison *c)
     if (same_blocks(found, saved))
         return;
     c->wrong[kind]++;
-    c->fresh[kind] += same_blocks(found, &it->fresh->sum.of[a]);
+    const TracedArray *fresh = &it->fresh->sum.of[a];
+    c->fresh[kind] += same_blocks(found, fresh);
+    for (int b = 0; b < STATE_BLOCKS && kind == SLOTS; b++)
+        c->still_fresh |=
+            found->blocks[b] != saved->blocks[b] && found->blocks[b] == fresh->blocks[b];
     if (kind == VARIABLES)
         c->right_ranks &= ~(1u << rank);
     if (c->array >= 0)
@@ -252,8 +257,13 @@ static Fault arrays_fault(const Restored *it)
         text_add(&text, " on rank %d", c.rank);
     text_add(&text, ", the first one between number %" PRId64 " and %" PRId64 " of %d",
              length * c.block / STATE_BLOCKS, length * (c.block + 1) / STATE_BLOCKS, array->length);
-    text_add(&text, "\nwrong: %d of %d variables (on all ranks), %d of %d arrays of the optimizer",
-             c.wrong[VARIABLES], c.all[VARIABLES], c.wrong[SLOTS], c.all[SLOTS]);
+    bool several = it->run->ranks > 1;
+    text_add(&text, "\nwrong: %d of %d variables%s, %d of %d arrays of the optimizer%s",
+             c.wrong[VARIABLES], c.all[VARIABLES], several ? " (counted on each rank)" : "",
+             c.wrong[SLOTS], c.all[SLOTS], several ? " (of all ranks together)" : "");
+    if (c.still_fresh)
+        text_add(&text,
+                 "\nsome numbers of the optimizer are still those of a training that begins");
     add_reads(it, &text);
     return (Fault){wrong_state(it, &c), text};
 }
@@ -339,12 +349,13 @@ static bool names_number(const char *text, int number)
     return false;
 }
 
-static Fault lost_fault(const Run *run)
+static Fault lost_fault(const Runs *runs, const Run *run)
 {
+    (void)runs;
     if (!run->plan.lose)
         return NO_FAULT;
     int number = lost_number(run);
-    if (run->status == 0)
+    if (run->status == 0 && ranks_with(&run->traces, "fit_end"))
         return fault_with(&d_lost_shard_unnoticed,
                           "%s was removed, and the program trains and ends with status 0",
                           run->plan.lose);
@@ -389,7 +400,7 @@ static void judge(const Runs *runs, Report *report)
         !judge_each(runs, RESTORED, state_fault, report))
         return;
     judge_each(runs, LATER, later_fault, report);
-    judge_property(runs, LOST, lost_fault, report);
+    judge_each(runs, LOST, lost_fault, report);
 }
 
 JUDGE("reshard", judge)
