@@ -29,14 +29,19 @@ static float *weights_of(const Piece *piece)
     return piece->shards->parameters->weights + piece->offset;
 }
 
-float *piece_weights(const Piece *piece)
+static float *whole_weights(const Piece *piece, const char *caller)
 {
-    check_piece(piece, __func__);
+    check_piece(piece, caller);
     if (!piece->whole)
         die("%s: the weights of this piece are not there: they were freed; allocate_weights() gives "
             "memory for them",
-            __func__);
+            caller);
     return weights_of(piece);
+}
+
+float *piece_weights(const Piece *piece)
+{
+    return whole_weights(piece, __func__);
 }
 
 const float *piece_gradients(const Piece *piece)
@@ -129,7 +134,7 @@ void keep_weights(Piece *piece, int begin, int count)
     if (begin < 0 || count < 0 || (size_t)begin + (size_t)count > piece->length)
         die("%s: %d weights from number %d on, of a piece that has %zu", __func__, count, begin,
             piece->length);
-    const float *from = piece_weights(piece) + begin;
+    const float *from = whole_weights(piece, __func__) + begin;
     Shards *shards = piece->shards;
     shards->own_length += (size_t)count - (size_t)piece->own_count;
     free(piece->own);

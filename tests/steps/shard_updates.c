@@ -310,6 +310,7 @@ static const Explanation explanations[] = {
     {"on, of a piece that has", &d_part_too_long_its_piece},
     {"gradients of a piece that has", &d_part_too_long_too_many_gradients},
     {"and its weights are not there", &d_not_there},
+    {"keep_weights: the weights of this piece are not there", &d_read_after_free_kept_too_late},
     {"the weights of this piece are not there", &d_read_after_free},
     {"but keep_weights() has kept", &d_kept_another_part},
     {"no weights of this piece are kept", &d_nothing_divided},

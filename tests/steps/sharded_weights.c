@@ -10,7 +10,7 @@
 
 #define WEIGHTS "in each pass of a layer all workers have the weights of all parts"
 #define FEW     "at most two layers have all their weights at a time"
-#define ONCE    "the weights of a layer travel once for each pass"
+#define ONCE    "the weights of a layer travel once for each pass (two layers may keep theirs)"
 #define FREED   "the memory of the process does not grow from update to update"
 
 enum { MAX_WHOLE = 2 };
@@ -24,11 +24,14 @@ typedef struct {
     double part[MAX_RANKS];    // of the rank's own part, as the last update left it,
     double old[MAX_RANKS];     // and before that
     int whole[MAX_RANKS];      // pieces that have all weights
+    int allocated[MAX_RANKS];  // ... and had in the update just before; 0: it allocated none
 } LayerPass;
 
 // Where the reading of a rank is.
 typedef struct {
     int at;
+    bool updating;
+    int allocated;
     double part[MAX_PIECES], old[MAX_PIECES];
 } Reader;
 
@@ -47,12 +50,18 @@ static bool read_pass(const Events *events, Reader *reader, LayerPass *pass, int
         if (event_is(event, "weights_kept") || event_is(event, "shard_updated")) {
             *of_piece(reader->old, event) = *of_piece(reader->part, event);
             *of_piece(reader->part, event) = event_number(event, "weights");
+        } else if (event_is(event, "gradient") || event_is(event, "step")) {
+            reader->updating = event_is(event, "gradient");
+        } else if (event_is(event, "weights_allocated") && reader->updating) {
+            reader->allocated = event_int(event, "whole");
         } else if (event_is(event, "pass_begin")) {
             pass->direction = event_text(event, "pass");
         } else if (event_is(event, "pass_weights")) {
             pass->piece = event_int(event, "piece");
             pass->weights[rank] = event_number(event, "weights");
             pass->whole[rank] = event_int(event, "whole");
+            pass->allocated[rank] = reader->allocated;
+            reader->allocated = 0;
             pass->part[rank] = *of_piece(reader->part, event);
             pass->old[rank] = *of_piece(reader->old, event);
             reader->at++;
@@ -165,6 +174,8 @@ static const Diagnosis *too_many(const LayerPass *pass, int rank)
         return &d_never_freed;
     if (pass->number == 1)
         return &d_whole_at_first;
+    if (pass->allocated[rank] > MAX_WHOLE)
+        return &d_gathered_after_the_update_allocated;
     return keeps_all_forward(events) ? &d_kept_between_the_passes : &d_too_many_whole;
 }
 

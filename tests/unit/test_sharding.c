@@ -382,6 +382,17 @@ static void weights_read_when_freed(void)
     train_weights(keep_own, read_weights, free_weights);
 }
 
+static void free_then_keep(Piece *piece)
+{
+    free_weights(piece);
+    keep_own(piece);
+}
+
+static void weights_kept_when_freed(void)
+{
+    train_weights(free_then_keep, nothing, free_weights);
+}
+
 static void another_part_of_weights(void)
 {
     train_weights(keep_tenth, write_zeros, free_weights);
@@ -501,6 +512,7 @@ static const RefusedCall mistakes[] = {
     {weights_not_gathered, "the forward pass of a layer begins, and its weights are not there"},
     {weights_not_kept, "kept_weights: no weights of this piece are kept"},
     {weights_read_when_freed, "piece_weights: the weights of this piece are not there"},
+    {weights_kept_when_freed, "keep_weights: the weights of this piece are not there"},
     {another_part_of_weights, "weights from number 0 on, but keep_weights() has kept"},
     {weights_of_no_shards, "free_weights: weights are not in shards"},
     {weights_of_another_optimizer, "it needs an optimizer of optimizer_in_shards()"},
