@@ -355,7 +355,7 @@ static Fault lost_fault(const Runs *runs, const Run *run)
     if (!run->plan.lose)
         return NO_FAULT;
     int number = lost_number(run);
-    if (run->status == 0 && ranks_with(&run->traces, "fit_end"))
+    if (run->status == 0 && ranks_with(&run->traces, "gradient"))
         return fault_with(&d_lost_shard_unnoticed,
                           "%s was removed, and the program trains and ends with status 0",
                           run->plan.lose);
