@@ -123,6 +123,39 @@ echo mine >"$folder/student/mine.txt"
 (cd "$folder/student" && succeeds common/scripts/update.sh && conclude) >"$folder/said" || fail "make update where a file was renamed: $(cat "$folder/said")"
 cmp -s mine.txt "$folder/student/mine.txt" && grep -qx mine "$folder"/student/mine.txt.mine-* || fail "a file of the student's is lost: $(ls "$folder/student")"
 git mv mine.txt CITATION.cff
+# The same where the student has committed or staged it.
+for path in "labs/committed.txt" "labs/staged.txt"; do
+    echo course >"$path"
+    echo mine >"$folder/student/$path"
+    git -C "$folder/student" add "$path"
+    [[ $path != *committed* ]] || git -C "$folder/student" -c user.name=x -c user.email=x commit --quiet --message mine
+    git add "$path" && git -c user.name=x -c user.email=x commit --quiet --message new && git push --quiet "$folder/course.git" HEAD
+    run env -C "$folder/student" common/scripts/update.sh
+    [[ $status -eq 0 && $(cat "$folder/student/$path") == course ]] && grep -qx mine "$folder/student/$path".mine-* &&
+        grep -q "your $path is now $path.mine-" "$folder/out" || fail "make update where the student has $path: $(cat "$folder/out" "$folder/err")"
+done
+
+# git may ask on the terminal.
+if command -v script >/dev/null; then
+    git clone --quiet "$folder/course.git" "$folder/asked"
+    git -C "$folder/asked" remote set-url origin ssh://nowhere/course
+    printf '#!/bin/sh\nread -r name </dev/tty && echo "$name" >"%s"\nexit 1\n' "$folder/name" >"$folder/ssh" && chmod +x "$folder/ssh"
+    (cd "$folder/asked" && echo me | GIT_SSH_COMMAND=$folder/ssh timeout $((20 * patience)) script -qec common/scripts/update.sh /dev/null) >"$folder/out"
+    grep -qx me "$folder/name" || fail "make update, where git asks for a name: $(cat "$folder/out")"
+fi
+
+# An archive whose update was killed while it fetched: the next one begins anew. A student's own repository stays.
+mkdir "$folder/archive" && git archive HEAD | tar -C "$folder/archive" -x
+printf '#!/bin/sh\nkill -9 "$UPDATE"\n' >"$folder/ssh" && chmod +x "$folder/ssh"
+# shellcheck disable=SC2016 # of the shell that becomes it
+run env -C "$folder/archive" FROM=ssh://nowhere/course GIT_SSH_COMMAND="$folder/ssh" sh -c 'export UPDATE=$$ && exec common/scripts/update.sh'
+[[ $status -ne 0 && -e $folder/archive/.git ]] || fail "make update was not killed: $(cat "$folder/out" "$folder/err")"
+git push --quiet "$folder/course.git" HEAD:main
+succeeds env -C "$folder/archive" FROM="$folder/course.git" common/scripts/update.sh
+git -C "$folder/archive" rev-parse --quiet --verify HEAD >/dev/null || fail "make update after one that was killed: $(cat "$folder/out" "$folder/err")"
+rm -rf "$folder/archive/.git" && git init --quiet "$folder/archive" && touch "$folder/archive/.git/mine"
+run env -C "$folder/archive" FROM="$folder/course.git" common/scripts/update.sh
+[[ $status -eq 2 && -e $folder/archive/.git/mine ]] || fail "make update in another repository: $(cat "$folder/out" "$folder/err")"
 
 # ---- Settings that can't be right: one line, before anything is built.
 
