@@ -66,7 +66,9 @@ targets := $(call marked)
 comma := ,
 builds := $(filter-out $(call marked,n),$(or $(MAKECMDGOALS),all))
 ifneq ($(builds)$(filter clean,$(MAKECMDGOALS)),)
+signs := $$ & ; < > | * ? [ ] { } ( ) ' " ` \ ! = ~ \#
 $(if $(filter-out 1,$(words $(BUILD)))$(findstring :,$(BUILD))$(findstring %,$(BUILD)),$(error BUILD=$(BUILD): make takes no blank$(comma) colon or % in it; name another folder))
+$(if $(strip $(foreach sign,$(signs),$(findstring $(sign),$(BUILD)))),$(error BUILD=$(BUILD): the shell and make take none of $(signs) in it; name another folder))
 $(if $(findstring -fsanitize=,$(CC) $(OPT) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)),$(error -fsanitize in CC$(comma) OPT or FLAGS: use SANITIZE=address instead$(comma) which also keeps out Open MPI's own leaks))
 refusal := $(shell goal=make; . common/scripts/folders.sh 2>&1; BUILD='$(BUILD)'; $(if $(wildcard $(BUILD)/settings.compile),need_rights,need_build) 2>&1)
 $(if $(refusal),$(error $(subst make: ,,$(refusal))))
@@ -656,7 +658,7 @@ doc: ##tn what the library says about NAME=hvd_rank; without NAME, what there is
 page: $(BUILD)/page ##t a picture of a run: TRACE=folder (HVDLAB_TRACE of the run) [TO=build/page.html]
 live: $(BUILD)/page ##t the same while the run goes on, in another terminal
 page live:
-	@$< $(if $(filter live,$@),--live) $(or $(TRACE),$(BUILD)/trace) $(or $(TO),$(BUILD)/page.html)
+	@$< $(if $(filter live,$@),--live) "$${TRACE:-$(BUILD)/trace}" "$${TO:-$(BUILD)/page.html}"
 
 devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (watch -n 1 build/devices)
 	@$<

@@ -155,7 +155,7 @@ need_rights()
 {
     need_writable
     [ -d "${TMPDIR:-/tmp}" ] && [ -w "${TMPDIR:-/tmp}" ] || refuse "TMPDIR=${TMPDIR:-/tmp} is no folder that can be written to: name another, or unset TMPDIR"
-    limit=$(ulimit -f) # in units of 512 bytes
+    limit=$(sh -c 'ulimit -f') # in units of 512 bytes, which bash's own are not
     [ "$limit" = unlimited ] || [ "$limit" -ge 200000 ] || refuse "no file may be larger than $((limit / 2)) KiB here (ulimit -f), and programs are; a new shell may allow more"
 }
 
@@ -196,28 +196,47 @@ is_product()
     esac
 }
 
-# The first file in a build folder that the kit did not write.
+# The files in a build folder that the kit did not write.
 foreign_in_build()
 {
     (
+        kit=$PWD
         cd "$1" || exit
         for part in */; do
             [ ! -L "${part%/}" ] || echo "${part%/}"
             ! has_mark "$part" || foreign_file "$part" | sed "s|^|$part|"
+            [ ! -e "$part/settings.compile" ] || (cd "$kit" && foreign_in_build "$1/$part" | sed "s|^|$part|")
         done
-        # Folders and files with names of the kit's; empty files; folders with a mark, which were looked at, and builds.
-        find . -mindepth 1 \( -path ./check -o -path ./carried -o -path ./graded -o -path ./hints -o -path ./cut -o -path ./measure -o -path ./cluster -o -path ./slurm \
-            -o -path ./fresh -o -path ./arm -o -path ./corpus -o -path ./found -o -path ./grading \
-            -o -path ./gpu-pack -o -path ./print -o -path ./zh_CN -o -path ./traces -o -path './graders*' \
-            -o -type d \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
+        # Working folders of scripts and tests; folders with a mark and builds, which were looked at; a class's. Files with names of the kit's; empty files.
+        find . -mindepth 1 \( -path ./measure -o -path ./cluster -o -path ./slurm -o -path ./fresh -o -path ./arm -o -path ./corpus -o -path ./found \
+            -o -path ./grading -o -path ./traces -o -path './graders*' \
+            -o -type d ! -path './*/*' \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
             -o -exec test -e '{}/grades.json' \; -o -exec test -e '{}/hvdlab.git' \; \) \) -prune -o \
-            ! -type d ! -empty ! -path './settings.*' ! -path './*.o' ! -path './*/*.[do]' ! -path './tests/*.so' ! -path './pack-*' ! -path './hvdlab-*.tar.gz' ! -path "./$mark" \
-            ! -path ./compile-step ! -path ./gradescope.zip ! -path ./no_onednn.c ! -path ./common/watch/mpi_others.c ! -path ./watched ! -path './bench*.json' \
-            ! -path ./sweep.json ! -path './*.dat' ! -path './*.svg' ! -path './*.png' ! -path './*.log' ! -path './*.out' ! -path './*.err' \
-            ! -name 'events.out.tfevents.*' -print | while read -r part; do
-            is_product "$part" || echo "${part#./}"
+            ! -type d ! -empty ! -name "$mark" -print | grep -vxE "\./($built_names)" | while read -r part; do
+            is_product "$part" || is_verdict "$part" "$kit" || echo "${part#./}"
         done
-    ) | head -n 1
+    )
+}
+
+# The names that the Makefile and scripts give: files to build, logs, tables, figures.
+built_names='settings\.(compile|link|check|kernels|judges)|(library|hvdlab)(-all)?\.o|(common|labs|solutions|steps|tests)/.*\.[do]'
+built_names="$built_names|tests/faults/(inject|powercut)\.so|tests/steps/diagnoses/[a-z0-9_]*\.h|common/watch/mpi_others\.c|no_onednn\.c|compile-step|watched|tried"
+built_names="$built_names|pack-gpu_[0-9a-z]*|hvdlab-[0-9.]*\.tar\.gz|gradescope\.zip|(.*/)?events\.out\.tfevents\..*"
+built_names="$built_names|bench(-gpu)?\.json|demo\.log(\.scaling)?|scaling\.(dat|svg|png)|sweep\.(json|svg|png)|sweep-[0-9]*\.dat|(many_nodes|one_node)-[0-9]*\.out"
+
+# is_verdict FILE KIT: is it what make check, make next, make hint or a cut keeps of an exercise?
+is_verdict()
+{
+    case $1 in
+    ./check/lock | ./check/run-??????/*) ;;
+    ./check/*/* | ./graded/*/* | ./carried/*/* | ./hints/*/*) return 1 ;;
+    ./check/*.json | ./graded/*.json) grep -q '"diagnosis":' "$1" ;;
+    ./check/*.c | ./graded/*.c | ./carried/*.c | ./hints/* | ./cut/steps/*.c | ./cut/solutions/*.c)
+        exercise=${1##*/}
+        [ -e "$2/steps/${exercise%.c}.c" ]
+        ;;
+    *) return 1 ;;
+    esac
 }
 
 clean_build()
@@ -228,7 +247,11 @@ clean_build()
     need_writable
     is_free "$1" || is_build "$1" || holds_builds "$1" || refuse "BUILD=$1 holds files, and was not made by the kit"
     foreign=$(foreign_in_build "$1")
-    [ -z "$foreign" ] || refuse "$1/$foreign was not made by the kit: move it away first"
+    [ -z "$foreign" ] || {
+        more=$(($(echo "$foreign" | wc -l) - 1))
+        [ "$more" -eq 0 ] && more="" || more=" (and $more more)"
+        refuse "$1/$(echo "$foreign" | head -n 1)$more was not made by the kit: move it away first"
+    }
     find "$1" -mindepth 1 -maxdepth 1 ! -exec test -e '{}/grades.json' \; ! -exec test -e '{}/hvdlab.git' \; -exec rm -rf -- {} + || exit 2
     rmdir -- "$1" 2>/dev/null && return
     set_mark "$1" make

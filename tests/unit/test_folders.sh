@@ -144,6 +144,9 @@ kept 'SECRET does not name a file' make -s gradescope EXERCISES=ring SECRET=hunt
 mkdir "$folder/trace"
 printf '{"event":"start","t":1,"program":"p","pid":1,"rank":0,"size":1,"local_rank":0,"local_size":1,"node":0,"nodes":1}\n{"event":"end","t":2,"status":0,"lost":0}\n' >"$folder/trace/rank-0.jsonl"
 page=build/page
+cp -R "$folder/trace" "$folder/my trace(2)"
+succeeds make -s page TRACE="$folder/my trace(2)" TO="$home/it's a run.html"
+[[ -s "$home/it's a run.html" ]] || fail "make page, with a name of several words: $(cat "$folder/out")"
 succeeds $page "$folder/trace" "$home/run.html"
 succeeds $page "$folder/trace" "$home/run.html"
 for to in "$home/letter.txt" Makefile common/tools/page.html; do
@@ -232,6 +235,25 @@ echo mine >build/saved/mine.txt
 run make -s clean
 [[ $status -eq 2 && -e build/page && -e build/saved/mine.txt ]] && grep -q 'build/saved/mine.txt' "$folder/err" || fail "make clean, with a file of a user's: $(cat "$folder/err")"
 rm build/saved/mine.txt
+# Names that the kit gives elsewhere, and files in folders of its own.
+mkdir -p build/carried build/graded build/hints build/sub/print build/tests/steps/diagnoses build/emulated
+touch build/emulated/settings.compile
+echo '# Made by make print, which' >build/sub/print/.made-by-hvdlab
+for name in notes.log report.out plot.png data.dat run.err mine.svg bench-mine.json settings.txt check/essay.txt check/mine.json check/mine.c graded/essay.txt \
+    carried/mine.c hints/essay cut/steps/mine.c saved/notes.log own.o emulated/notes.log sub/print/essay.txt; do
+    echo mine >"build/$name"
+    run make -s clean
+    [[ $status -eq 2 && -s build/$name && -e build/page ]] && grep -qF "build/$name was not made by the kit: move it away first" "$folder/err" ||
+        fail "make clean, with $name of a user's: status $status: $(cat "$folder/err")"
+    rm -f "build/$name"
+done
+rm -r build/sub
+# What it gives itself.
+for name in check/step_01.c graded/ring.c carried/step_02.c hints/step_01 check/lock cut/steps/ring.c tests/steps/diagnoses/judge_ring.h demo.log \
+    sweep-2.dat sweep.svg many_nodes-42.out emulated/library.o; do
+    echo kit >"build/$name"
+done
+echo '{ "diagnosis": null }' | tee build/check/step_01.json >build/graded/ring.json
 succeeds make -s clean
 [[ $(ls build) == class && -s build/class/grades.json ]] || fail "make clean leaves: $(ls build)"
 rm -r build/class
