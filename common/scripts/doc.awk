@@ -68,8 +68,10 @@ function name_in(line,    name)
 # Is the wanted name an enumerator or a field of this line?
 function declares_inside(line)
 {
-    if (wanted == "" || line ~ "\\(\\*" wanted "\\)")
-        return wanted != ""
+    if (wanted !~ /^[A-Za-z0-9_]+$/) # no name, and no regular expression
+        return 0
+    if (line ~ "\\(\\*" wanted "\\)")
+        return 1
     sub(/\(.*/, "", line)
     return line ~ "[ *]" wanted "(\\[[^]]*\\])*( = [^,]*)?([,;]|$| })"
 }

@@ -283,10 +283,14 @@ check_all()
     passed=0
     rows=
     for name in $exercises; do
-        need_own "$name"
-        ! "$build/check-step" "$name" "$(own_file "$name")" || passed=$((passed + 1))
-        result=$(verdict "$name")
-        [ "$result" = passed ] || result="failed: ${result:-no verdict}"
+        if [ ! -f "$(own_file "$name")" ]; then
+            echo "$(own_file "$name") is not there; make reset-$name brings it back"
+            result=missing
+        else
+            ! "$build/check-step" "$name" "$(own_file "$name")" || passed=$((passed + 1))
+            result=$(verdict "$name")
+            [ "$result" = passed ] || result="failed: ${result:-no verdict}"
+        fi
         rows=$rows$(row "$name" "$result")$line_end
         echo
     done
@@ -391,6 +395,13 @@ reset()
 # the steps; the later exercises have programs of their own.
 carries_on() { is_step "$1" && [ -n "$(after "$1")" ] && is_step "$(after "$1")"; }
 
+# awaits X: is its file untouched, and does the answer before it, which has passed, carry on into it?
+awaits()
+{
+    [ "$(state "$1")" = untouched ] && earlier=$(before "$1") && [ -n "$earlier" ] && carries_on "$earlier" &&
+        [ "$(state "$earlier")" = edited ] && [ "$(verdict "$earlier")" = passed ]
+}
+
 # Prints the names of those that `next` has to grade.
 ungraded()
 {
@@ -424,13 +435,15 @@ next()
     fi
     carries_on "$from" || {
         to=$(following "$from")
-        if [ -n "$to" ]; then
+        if [ -n "$to" ] && awaits "$to"; then
+            from=$earlier
+        elif [ -n "$to" ]; then
             echo "Next: $(own_file "$to") ($(lab "$to")/handout.md)"
         else
             echo "All exercises passed.$(after_it " make diff-$from compares your file with the solution.")"
         fi
-        return
     }
+    carries_on "$from" || return 0
     to=$(after "$from")
     if [ "$(state "$to")" = edited ]; then
         [ "${YES:-}" = 1 ] ||
@@ -448,14 +461,12 @@ next()
 # advice X STATE VERDICT: what to do about an exercise that has not passed.
 advice()
 {
-    earlier=$(before "$1")
     case $2:$3 in
     missing:*) said 'Next: make reset-%s brings %s back' "$1" "$(own_file "$1")" ;;
     edited:) said 'Next: make check-%s' "$1" ;;
     edited:*) said 'Next: make check-%s says what is wrong, make hint-%s helps' "$1" "$1" ;;
     *)
-        if [ "$2" = untouched ] && [ -n "$earlier" ] && carries_on "$earlier" &&
-            [ "$(state "$earlier")" = edited ] && [ "$(verdict "$earlier")" = passed ]; then
+        if awaits "$1"; then
             said 'Next: make next carries your %s on into %s; or edit that file as it is' "$(label "$earlier")" "$(own_file "$1")"
         else
             said 'Next: edit %s where it says %s, then make step-%s and make check-%s' "$(own_file "$1")" "$(todo "$1")" "$1" "$1"
