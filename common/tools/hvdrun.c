@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/process.h"
@@ -53,14 +54,20 @@ static long need_number(const char *option, const char *text, long least, long m
     return number;
 }
 
+static bool can_run(const char *path)
+{
+    struct stat file;
+    return stat(path, &file) == 0 && S_ISREG(file.st_mode) && access(path, X_OK) == 0;
+}
+
 // Looks for the program as mpirun does: mpirun prints no clear message if it is missing.
 static void check_program(const char *name)
 {
     const char *path = strchr(name, '/') ? NULL : getenv("PATH");
-    bool found = strchr(name, '/') && access(name, X_OK) == 0;
+    bool found = strchr(name, '/') && can_run(name);
     for (char *folder; !found && path && (folder = next_part(&path, ":")); free(folder)) {
         char *file = format_text("%s/%s", folder, name);
-        found = access(file, X_OK) == 0;
+        found = can_run(file);
         free(file);
     }
     if (!found)

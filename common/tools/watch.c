@@ -232,6 +232,7 @@ static void start(const char *verb, const char *name)
         die("cannot start %s: %s", verb, strerror(errno));
     if (child == 0) {
         setpgid(0, 0);
+        signal(SIGTTOU, SIG_IGN); // stty tostop would stop what is in the background and writes
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         int nothing = open("/dev/null", O_RDONLY);
         dup2(nothing, STDIN_FILENO);

@@ -139,6 +139,7 @@ refused "--restarts must be a whole number from 0 to" "$hvdrun" --restarts -1 tr
 refused "--hostfile lacks its value" "$hvdrun" --hostfile
 refused "unknown option --np" "$hvdrun" --np 2 true
 refused "there is no program ./nowhere" "$hvdrun" ./nowhere
+refused "there is no program ./labs" "$hvdrun" ./labs # a folder
 refused "mpirun can't be started" env PATH="$folder" "$hvdrun" /bin/true
 succeeds "$hvdrun" --help
 grep -q "^Usage: hvdrun" "$folder/out" || fail "--help: $(cat "$folder/out")"

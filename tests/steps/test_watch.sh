@@ -129,6 +129,13 @@ press q
 wait $running
 exec 8>&-
 
+# On a terminal that stops what writes from the background.
+begin 'stty tostop; build/watch'
+wait_for 40 'step 2: failed: verbose-everywhere'
+press q
+wait $running
+exec 8>&-
+
 # Where nothing is reported.
 begin 'HVDLAB_WATCH_POLL=1 build/watch'
 wait_for 40 'it is looked at once a second'
