@@ -39,7 +39,7 @@ for threads in 1 64; do
     run env OMP_NUM_THREADS=$threads common/scripts/mpi.sh line $((cores + 1)) program
     says 'mpi_yield_when_idle 1'
 done
-! grep -rnE '\$\([^)]*\bnproc\b( -[^-]|[^ ]|$)' Makefile common .ci tests --include=Makefile --include='*.sh' --exclude=test_environment.sh || fail "nproc instead of common/scripts/cores.sh"
+! grep -rnE '\$\([^)]*\bnproc\b( -[^-]|[^ ]|$)' Makefile common .ci tests --include=Makefile --include='*.sh' --exclude=test_environment.sh --exclude=test_programs.sh || fail "nproc instead of common/scripts/cores.sh"
 
 # ---- Settings of other programs, and empty ones, are none.
 
@@ -144,7 +144,7 @@ if command -v script >/dev/null; then
     grep -qx me "$folder/name" || fail "make update, where git asks for a name: $(cat "$folder/out")"
 fi
 
-# An archive whose update was killed while it fetched: the next one begins anew. A student's own repository stays.
+# An archive whose update was killed while it fetched: the next one begins again. A student's own repository stays.
 mkdir "$folder/archive" && git archive HEAD | tar -C "$folder/archive" -x
 printf '#!/bin/sh\nkill -9 "$UPDATE"\n' >"$folder/ssh" && chmod +x "$folder/ssh"
 # shellcheck disable=SC2016 # of the shell that becomes it
@@ -164,8 +164,13 @@ one_line "gcc: error: 3:" env OPT=3 make -s step-1
 one_line "cannot find -lnot-there" env LDFLAGS=-lnot-there make -s build/settings.link
 one_line "use SANITIZE=address" env CFLAGS=-fsanitize=address make -s step-1
 one_line "make takes no blank" env BUILD="a folder" make -s step-1
+for build in 'R&D' "it's" 'a(b' 'a=b'; do
+    one_line "the shell and make take none of" make -s plan BUILD="$folder/named/$build"
+done
+[[ ! -e $folder/named ]] || fail "something is built where BUILD is refused: $(ls "$folder/named")"
 one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
 one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
+one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; . common/scripts/folders.sh; need_rights'
 rm -rf build
 
 # A system that lets nobody make networks: make cluster says so before it installs anything.
