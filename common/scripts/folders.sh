@@ -218,11 +218,11 @@ foreign_in_build()
     )
 }
 
-# The names that the Makefile and scripts give: files to build, logs, tables, figures.
+# The names that the Makefile, scripts and handouts give: files to build, logs, tables, figures.
 built_names='settings\.(compile|link|check|kernels|judges)|(library|hvdlab)(-all)?\.o|(common|labs|solutions|steps|tests)/.*\.[do]'
 built_names="$built_names|tests/faults/(inject|powercut)\.so|tests/steps/diagnoses/[a-z0-9_]*\.h|common/watch/mpi_others\.c|no_onednn\.c|compile-step|watched|tried"
 built_names="$built_names|pack-gpu_[0-9a-z]*|hvdlab-[0-9.]*\.tar\.gz|gradescope\.zip|(.*/)?events\.out\.tfevents\..*"
-built_names="$built_names|bench(-gpu)?\.json|demo\.log(\.scaling)?|scaling\.(dat|svg|png)|sweep\.(json|svg|png)|sweep-[0-9]*\.dat|(many_nodes|one_node)-[0-9]*\.out"
+built_names="$built_names|bench(-gpu)?\.json|ranks\.log|target|two-by-two|demo\.log(\.scaling)?|scaling\.(dat|svg|png)|sweep\.(json|svg|png)|sweep-[0-9]*\.dat|(many_nodes|one_node)-[0-9]*\.out"
 
 # is_verdict FILE KIT: is it what make check, make next, make hint or a cut keeps of an exercise?
 is_verdict()
