@@ -281,8 +281,8 @@ if [[ -n ${WORKSHEET:-} ]]; then
 fi
 [[ -z ${BOOK:-} ]] || "$tool" canvas "$json" "$BOOK" "$COLUMN" >"$new/canvas.csv"
 
-# files.sha256 is the list of what the last run wrote. What is still so is replaced; what somebody has changed, and the tables
-# before verdicts change, go to earlier/.
+# written.sha256 is the list of what the last run wrote, and of nothing else: files.sha256, of older kits, had other files, too. What
+# is still so is replaced; what somebody has changed, and the tables before verdicts change, go to earlier/.
 earlier=$grades/earlier/$(date +%Y%m%d-%H%M%S)-$$
 keep()
 {
@@ -291,7 +291,6 @@ keep()
 }
 changes=
 [[ -z $before ]] || changes=$("$tool" changes "$before" "$json")
-mkdir -p "$grades/submissions" "$grades/pages"
 cd "$grades"
 if [[ -n $changes ]]; then
     printf '%s\nmake grade: the tables of before are in %s\n' "$changes" "$earlier"
@@ -299,19 +298,20 @@ if [[ -n $changes ]]; then
         [[ ! -e $file ]] || keep "$file"
     done
 fi
-if [[ -e files.sha256 ]]; then
+if [[ -e written.sha256 ]]; then
     while read -r hash file; do
-        [[ -f $file && $(sha256sum <"$file" | cut -c 1-64) == "$hash" ]] && rm -f "$file"
-    done <files.sha256 || true
+        [[ -f $file && $(sha256sum <"$file" | cut -c 1-64) == "$hash" ]] || continue
+mkdir -p submissions pages
+(cd "$new" && find . -type f -printf '%P\0' | xargs -0 sha256sum) >written.sha256
+        rm -f "$file"
+        [[ $file != */* ]] || rmdir --ignore-fail-on-non-empty "${file%/*}"
+    done <written.sha256
 fi
 while read -r file; do
     [[ ! -e $file ]] || keep "$file"
     mkdir -p "$(dirname "$file")"
     mv "$new/$file" "$file"
 done < <(cd "$new" && find . -type f -printf '%P\n')
-(find submissions pages -type f && ls grades.json table.txt grades.csv book.csv junit.xml moodle.csv feedback.zip canvas.csv 2>/dev/null) |
-    xargs -d '\n' sha256sum >files.sha256 || true
-find submissions pages -mindepth 1 -type d -empty -delete
 sed -n '/^exercise/,$p' table.txt
 echo "make grade: $grades/table.txt, grades.csv, book.csv, grades.json, junit.xml, pages/${WORKSHEET:+, moodle.csv, feedback.zip}${BOOK:+, canvas.csv}"
 if sed -n '/^exercise/,/^$/p' table.txt | awk 'NR > 1 && $5 > 0 { found = 1 } END { exit !found }'; then # "no mark", of this run

@@ -275,10 +275,11 @@ sed -i 's/"verdict":[[:space:]]*"passed"/"verdict": "bits-differ"/' "$folder/gra
 grade "${late_options[@]}"
 grep -q 'ana  ring: passed, before: bits-differ' "$folder/out" || fail "changed verdicts are not listed: $(cat "$folder/out")"
 grep -rq bits-differ "$folder/grades/earlier" || fail "the tables of before are not kept"
-# What is changed by hand in the folder is kept.
+# What is changed by hand in the folder is kept, in each later run.
 echo 'my words' >>"$folder/grades/pages/ana.txt" && echo mine >"$folder/grades/pages/notes.txt" && echo mine >"$folder/grades/mine.txt"
-grade "${late_options[@]}"
-grep -rq 'my words' "$folder/grades/earlier" && [[ -e $folder/grades/pages/notes.txt && -e $folder/grades/mine.txt ]] || fail "a file of the instructor's is gone"
+echo mine >"$folder/grades/submissions/ana/notes.txt"
+grade "${late_options[@]}" && grade "${late_options[@]}"
+grep -rq 'my words' "$folder/grades/earlier" && [[ -e $folder/grades/pages/notes.txt && -e $folder/grades/submissions/ana/notes.txt && -e $folder/grades/mine.txt ]] || fail "a file of the instructor's is gone"
 
 # Without GRADES= the results are in the build folder.
 mkdir "$folder/default" && ln -s "$(realpath "$build")"/{grades,check-step,hvdlab.o,compile-step} "$folder/default/"
