@@ -559,6 +559,10 @@ static void need_somebody(void)
     if (now->damaged && !any)
         die("%s: %s", now->request->submissions, now->damaged);
     if (now->class.count == 0)
+    if (now->damaged && now->class.open)
+        die("%s: %s: without ROSTER= nobody knows which students are missing; download it again, "
+            "unpack it into a folder, or name a roster",
+            now->request->submissions, now->damaged);
         die("no student: %s has no folder and no archive that names one",
             now->request->submissions);
     if (any || repositories || !now->request->submissions)

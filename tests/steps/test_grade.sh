@@ -131,6 +131,8 @@ printf 'id\nplain\nboth\n100002\nsomebody\n' >"$folder/class.csv"
 dry SUBMISSIONS="$folder/cut.zip" ROSTER="$folder/class.csv"
 expect plain ring 'taken|*'
 expect somebody ring 'not-understood|nothing was handed in; *cut.zip: the archive is cut short or damaged'
+grade DRY=1 SUBMISSIONS="$folder/cut.zip"
+[[ $status -eq 2 ]] && grep -q 'cut.zip: .* without ROSTER=' "$folder/err" || fail "a cut archive without a roster: status $status: $(cat "$folder/err")"
 grade DRY=1 SUBMISSIONS="$inbox/noarchive.zip" ROSTER="$folder/class.csv"
 [[ $status -eq 2 ]] && grep -q 'noarchive.zip: it is no archive' "$folder/err" || fail "an inbox that is no archive: $(cat "$folder/err")"
 
