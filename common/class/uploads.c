@@ -28,13 +28,21 @@
 #define MAX_DEPTH    4           // archives in archives
 #define FIRST_TIME   347155200LL // 1981: a zip without a time has its first one, of 1980
 
+static const char too_large[] = "an archive of too many or too large files, read in part";
+
 typedef bool Wanted(const char *name);
 
 typedef struct {
     Uploads *uploads;
     Wanted *is_wanted;
-    int depth;
+    int depth; // 0: in a folder, or in the archive of all submissions
 } Reader;
+
+// What was read of an archive, and the time at which that ends.
+typedef struct {
+    long long done;
+    double end;
+} ArchiveProgress;
 
 // ---- Names.
 
@@ -153,9 +161,14 @@ static Use use_of(const Reader *reader, const char *path)
 
 // ---- Archives.
 
-// The first `limit` bytes of the entry; *done grows by what was read of the archive. NULL: it
-// cannot be read.
-static char *read_entry(struct archive *archive, size_t limit, size_t *size, long long *done)
+static bool is_endless(const ArchiveProgress *progress)
+{
+    return progress->done > MAX_UNPACKED || seconds_now() > progress->end;
+}
+
+// The first `limit` bytes of the entry. NULL: it cannot be read, or takes too long.
+static char *read_entry(struct archive *archive, size_t limit, size_t *size,
+                        ArchiveProgress *progress)
 {
     char *bytes = allocate(1, 1);
     const void *block;
@@ -164,7 +177,7 @@ static char *read_entry(struct archive *archive, size_t limit, size_t *size, lon
     *size = 0;
     for (int status;
          (status = archive_read_data_block(archive, &block, &length, &offset)) != ARCHIVE_EOF;) {
-        *done += (long long)length;
+        progress->done += (long long)length;
         if (status != ARCHIVE_OK) { // a wrong checksum is only a warning
             free(bytes);
             return NULL;
@@ -173,14 +186,40 @@ static char *read_entry(struct archive *archive, size_t limit, size_t *size, lon
         bytes = enlarge(bytes, *size + part + 1, 1);
         memcpy(bytes + *size, block, part);
         *size += part;
-        if (*size == limit || *done > MAX_UNPACKED)
+        if (*size == limit)
             break;
+        if (is_endless(progress)) {
+            free(bytes);
+            return NULL;
+        }
     }
     return bytes;
 }
 
+// Does libarchive unpack the entries that it skips? (In a tar, and in a zip that has its list of
+// entries, it seeks.)
+static bool skipping_unpacks(struct archive *archive, bool ended)
+{
+    int format = archive_format(archive);
+    return archive_filter_code(archive, 0) != ARCHIVE_FILTER_NONE ||
+           format == ARCHIVE_FORMAT_7ZIP || (format == ARCHIVE_FORMAT_ZIP && !ended);
+}
+
+// Reads what was not read of the entry, within the limits. The size of an archive of all
+// submissions is the instructor's matter.
+static void skip_rest(struct archive *archive, int depth, ArchiveProgress *progress)
+{
+    const void *block;
+    size_t length;
+    la_int64_t offset;
+    while (!is_endless(progress) &&
+           archive_read_data_block(archive, &block, &length, &offset) == ARCHIVE_OK)
+        if (depth > 0)
+            progress->done += (long long)length;
+}
+
 static void take_entry(const Reader *reader, struct archive *archive, struct archive_entry *entry,
-                       const char *path, long long *done)
+                       const char *path, ArchiveProgress *progress)
 {
     Use use = use_of(reader, path);
     long long time = archive_entry_mtime(entry);
@@ -199,9 +238,11 @@ static void take_entry(const Reader *reader, struct archive *archive, struct arc
         return;
     }
     size_t limit = use == KEPT ? MAX_SOURCE + 1 : MAX_ARCHIVE, size;
-    char *bytes = read_entry(archive, limit, &size, done);
+    char *bytes = read_entry(archive, limit, &size, progress);
     if (!bytes) {
-        add_obstacle(reader, path, true, "the archive is cut short or damaged there");
+        add_obstacle(reader, path, true,
+                     is_endless(progress) ? too_large
+                                          : "the archive is cut short or damaged there");
         return;
     }
     if (use == KEPT) {
@@ -214,7 +255,10 @@ static void take_entry(const Reader *reader, struct archive *archive, struct arc
     else {
         Reader inner = *reader;
         inner.depth++;
+        double begin = seconds_now();
         read_archive(inner, NULL, bytes, size, path);
+        if (reader->depth == 0) // a student's archive takes no time of the others'
+            progress->end += seconds_now() - begin;
     }
     free(bytes);
 }
@@ -258,7 +302,7 @@ static bool has_end(const char *file, const char *bytes, size_t size)
 }
 
 static struct archive *open_archive(const char *file, const char *bytes, size_t size,
-                                    bool compressed, int *status)
+                                    bool compressed, bool ended, int *status)
 {
     struct archive *archive = archive_read_new();
     CHECK(archive);
@@ -266,7 +310,7 @@ static struct archive *open_archive(const char *file, const char *bytes, size_t 
     if (compressed)
         archive_read_support_format_raw(archive);
     else {
-        if (has_end(file, bytes, size))
+        if (ended)
             archive_read_support_format_zip(archive);
         else
             archive_read_support_format_zip_streamable(archive);
@@ -293,11 +337,10 @@ static void read_archive(Reader reader, const char *file, const char *bytes, siz
                          const char *path)
 {
     int status, entries = 0;
-    bool compressed = is_compressed(path);
-    struct archive *archive = open_archive(file, bytes, size, compressed, &status);
+    bool compressed = is_compressed(path), ended = has_end(file, bytes, size);
+    struct archive *archive = open_archive(file, bytes, size, compressed, ended, &status);
     struct archive_entry *entry;
-    double end = seconds_now() + MAX_SECONDS;
-    long long done = 0;
+    ArchiveProgress progress = {.end = seconds_now() + MAX_SECONDS};
     bool endless = false, unread;
     int obstacles = reader.uploads->obstacle_count;
     while (status == ARCHIVE_OK && !endless &&
@@ -312,20 +355,22 @@ static void read_archive(Reader reader, const char *file, const char *bytes, siz
         }
         entries++;
         if (archive_entry_filetype(entry) == AE_IFREG && *inner && !is_litter(inner))
-            take_entry(&reader, archive, entry, whole, &done);
+            take_entry(&reader, archive, entry, whole, &progress);
         free(inner);
         free(whole);
-        endless = entries > MAX_ENTRIES || done > MAX_UNPACKED || seconds_now() > end;
+        if (skipping_unpacks(archive, ended))
+            skip_rest(archive, reader.depth, &progress);
+        endless = entries > MAX_ENTRIES || is_endless(&progress);
     }
     char *why = NULL;
     unread = endless || status != ARCHIVE_EOF;
     if (endless)
-        why = format_text("an archive of too many or too large files, read in part");
+        why = format_text("%s", too_large);
     else if (status != ARCHIVE_EOF && (!*path || reader.uploads->obstacle_count == obstacles))
         why = why_not(archive, entries == 0);
     else if (entries == 0)
         why = format_text("an empty archive");
-    else if (archive_format(archive) == ARCHIVE_FORMAT_ZIP && !has_end(file, bytes, size)) {
+    else if (archive_format(archive) == ARCHIVE_FORMAT_ZIP && !ended) {
         why = format_text("the archive is cut short or damaged");
         unread = true;
     }
@@ -391,7 +436,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 static void read_folder(const Reader *reader, const char *folder, const char *name)
 {
     char *const roots[] = {(char *)(uintptr_t)folder, NULL};
-    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, by_name);
+    FTS *walk = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR | FTS_XDEV, by_name);
     if (!walk)
         die("cannot read %s: %s", folder, strerror(errno));
     for (FTSENT *entry; (entry = fts_read(walk));) {
@@ -426,7 +471,7 @@ static void read_folder(const Reader *reader, const char *folder, const char *na
 
 void uploads_add(Uploads *uploads, const char *path, const char *name, Wanted *is_wanted)
 {
-    Reader reader = {uploads, is_wanted, 0};
+    Reader reader = {uploads, is_wanted, *name ? 1 : 0};
     struct stat status;
     if (stat(path, &status) != 0)
         die("cannot read %s: %s", path, strerror(errno));

@@ -136,6 +136,23 @@ grade DRY=1 SUBMISSIONS="$folder/cut.zip"
 grade DRY=1 SUBMISSIONS="$inbox/noarchive.zip" ROSTER="$folder/class.csv"
 [[ $status -eq 2 ]] && grep -q 'noarchive.zip: it is no archive' "$folder/err" || fail "an inbox that is no archive: $(cat "$folder/err")"
 
+# What is skipped in a compressed archive counts: 1.1 GB of zeros before ring.c. The folder may be a link.
+fresh
+mkdir "$inbox/large" && ln -s inbox "$folder/link"
+python3 - "$inbox/large/large.tar.bz2" <<'PYTHON'
+import bz2, sys, tarfile
+def head(name, size):
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf()
+part, parts = 100 * 1024 * 1024, 11
+with open(sys.argv[1], "wb") as archive:
+    archive.write(bz2.compress(head("zeros.dat", parts * part)) + parts * bz2.compress(bytes(part)))
+    archive.write(bz2.compress(head("ring.c", 512) + b" " * 512 + bytes(1024)))
+PYTHON
+dry SUBMISSIONS="$folder/link"
+expect large ring 'not-understood|*too many or too large files, read in part'
+
 # ---- Rosters, as spreadsheets write them; worksheets and grade books that say whose number is whose.
 
 fresh
