@@ -422,10 +422,11 @@ static bool is_asked_for(int unit)
         return true;
     char *list = format_text("%s", now->request->only), *rest = list, *id;
     bool found = false;
-    while ((id = strsep(&rest, ",")))
-        for (int i = 0; i < now->class.count; i++)
-            found = found || (unit_of(i) == unit && (same_name(now->class.students[i].id, id) ||
-                                                     same_name(now->class.students[i].team, id)));
+    while ((id = strsep(&rest, ","))) {
+        int student = class_find(&now->class, id), member = class_find_team(&now->class, id);
+        found = found || (student >= 0 && unit_of(student) == unit) ||
+                (member >= 0 && unit_of(member) == unit);
+    }
     free(list);
     return found;
 }
@@ -558,11 +559,11 @@ static void need_somebody(void)
         repositories = repositories || *now->class.students[i].repository;
     if (now->damaged && !any)
         die("%s: %s", now->request->submissions, now->damaged);
-    if (now->class.count == 0)
     if (now->damaged && now->class.open)
         die("%s: %s: without ROSTER= nobody knows which students are missing; download it again, "
             "unpack it into a folder, or name a roster",
             now->request->submissions, now->damaged);
+    if (now->class.count == 0)
         die("no student: %s has no folder and no archive that names one",
             now->request->submissions);
     if (any || repositories || !now->request->submissions)

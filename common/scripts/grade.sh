@@ -11,7 +11,7 @@
 #     EXERCISES     their names, each with its points if not 1: 1,2,ring:3. Without, all.
 #     GRADES        the folder of the results (build/class)
 #     DRY=1         shows which files would be graded, and grades none
-#     ONLY          ids, commas between them: grades these again, and nobody else
+#     ONLY          ids, e-mail addresses or teams, commas between them: grades these again, and nobody else
 #     DEADLINE      2026-10-01 23:59 Europe/Berlin; PENALTY, percent of the points for each day begun after it
 #     OVERRIDES     a table (CSV) with the columns id, exercise, points, reason: points that were changed by hand; they stay until
 #                   another table is given

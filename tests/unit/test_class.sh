@@ -58,7 +58,7 @@ moodle 'Participant 8,Ann Lee,a@x.org,,' 'Participant 9,Ann Lee,b@x.org,,'
 
 # The secret: the scripts as bash traces them, with each command's arguments.
 echo a-secret-of-ours >"$folder/secret"
-printf 'id\nann\n' >"$folder/class.csv"
+printf 'id,email\nann,ann@x.org\n' >"$folder/class.csv"
 mkdir -p "$folder/handed-in/ann"
 cp solutions/ring.c "$folder/handed-in/ann"
 [[ -x $build/check-step && -x $build/compile-step && -x $grades ]] || fail "$build/check-step, compile-step or grades is not there: make them first"
@@ -110,6 +110,7 @@ rm "$STUB/run"
 crashed 3 common/scripts/grade.sh
 crashed 3 common/scripts/grade.sh
 crashed 5 env ONLY=ann common/scripts/grade.sh
+crashed 7 env ONLY=ann@x.org common/scripts/grade.sh
 
 limit=100 run env STUDENTS="$folder/class.csv" EXERCISES=ring SECRET="$folder/secret" TO="$folder/release" bash -x common/scripts/release.sh
 [[ $status -eq 0 ]] || fail "release.sh: status $status: $(tail -n 3 "$folder/err")"
