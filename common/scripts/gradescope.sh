@@ -23,10 +23,10 @@ need_file "$to" is_autograder
 ! holds "${BUILD:-build}" "$to" || begin_build
 folder=$(mktemp -d) zip=$(mktemp)
 trap 'rm -rf "$folder" "$zip"' EXIT
-# As make release: the files that git knows, as they are here.
+# As make release: the files that git knows, as they are here, which the autograder's users read, whatever the umask here.
 git ls-files -z | while IFS= read -r -d '' file; do
     [[ ! -e $file ]] || printf '%s\0' "$file"
-done | tar --null -T - -czf "$folder/kit.tar.gz"
+done | tar --null -T - --mode=u+rwX,go+rX,go-w -czf "$folder/kit.tar.gz"
 [[ -z ${SECRET:-} ]] || cp "$SECRET" "$folder/secret"
 echo "$EXERCISES" >"$folder/exercises"
 

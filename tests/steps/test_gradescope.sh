@@ -15,7 +15,15 @@ place=$(mktemp -d /tmp/hvdlab-gradescope-XXXXXX) || exit 1
 chmod 755 "$place"
 trap 'rm -rf "$folder" "$place"' EXIT
 mkdir -p "$place/source" "$place/submission"
-refused 'there is no exercise' env EXERCISES=nothing common/scripts/gradescope.sh
+refused 'there is no exercise' env EXERCISES=r.ng:2 common/scripts/gradescope.sh
+refused 'the points are no number' env EXERCISES=ring:x common/scripts/gradescope.sh
+refused 'stands there twice' env EXERCISES=ring,ring common/scripts/gradescope.sh
+# Its users can read a kit that nobody else can read here.
+kit=$PWD
+(umask 077 && git clone --quiet . "$folder/private" && cp common/scripts/*.sh "$folder/private/common/scripts/")
+(cd "$folder/private" && umask 077 && EXERCISES=ring TO="$folder/private.zip" "$kit/common/scripts/gradescope.sh") >/dev/null || fail "a private kit"
+[[ $(unzip -p "$folder/private.zip" kit.tar.gz | tar -tvz | grep -c '^-r..r--r--\|^-r.xr-xr-x') -gt 100 ]] || fail "a private kit: no modes"
+! unzip -p "$folder/private.zip" kit.tar.gz | tar -tvz | grep -v '^-r..r--r--\|^-r.xr-xr-x\|^l' || fail "files that others cannot read"
 succeeds env EXERCISES="1 ring:2" TO="$folder/gradescope.zip" common/scripts/gradescope.sh
 [[ $(stat -c %a "$folder/gradescope.zip") == 600 ]] || fail "others can read the zip, and so the course's secret"
 unzip -q "$folder/gradescope.zip" -d "$place/source"
