@@ -33,6 +33,7 @@ export LC_ALL=C
 scripts=$(dirname "$0")
 goal="make grade"
 . "$scripts/folders.sh"
+. "$scripts/grade_exercises.sh"
 build=${BUILD:-build}
 grades=${GRADES:-$build/class}
 forget_hook
@@ -130,18 +131,8 @@ if [[ -n ${DEADLINE:-} ]]; then
     echo "make grade: deadline: $DEADLINE, which is $(date -u -d "@$deadline" '+%Y-%m-%d %H:%M UTC')"
 fi
 
-known=$("$scripts/labs.sh" table)
-exercises=
-asked=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$known")}
-for word in ${asked//,/ }; do
-    name=${word%%:*} points=1
-    [[ $word != *:* ]] || points=${word#*:}
-    [[ $points =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "EXERCISES: '$word': the points are no number"
-    file=$(awk -v name="$name" '$1 == name { print $2 }' <<<"$known")
-    [[ -n $file ]] || refuse "EXERCISES: there is no exercise '$name'; they are $(cut -d ' ' -f 1 <<<"$known" | xargs)"
-    [[ $'\n'$exercises != *$'\n'"$name"$'\t'* ]] || refuse "EXERCISES: '$name' stands there twice"
-    exercises+=$name$'\t'$file$'\t'$points$'\n'
-done
+table='' exercises=''
+read_exercises "${EXERCISES:-}"
 
 # ---- The folder of the results, which is the kit's own, and a folder for this run in it.
 
@@ -203,7 +194,7 @@ fi
 mv "$work/submissions/taken.json" "$work/submissions/tasks.tsv" "$work"
 # What was changed by hand outlives the run that was told of it.
 if [[ -n ${OVERRIDES:-} ]]; then
-    "$build/grades" overrides "$OVERRIDES" "$work/taken.json" "$(cut -d ' ' -f 1 <<<"$known" | xargs)"
+    "$build/grades" overrides "$OVERRIDES" "$work/taken.json" "$(cut -d ' ' -f 1 <<<"$table" | xargs)"
     [[ -n ${DRY:-} ]] || cp "$OVERRIDES" "$work/overrides.csv"
 elif [[ -e $grades/overrides.csv ]]; then
     OVERRIDES=$grades/overrides.csv

@@ -9,11 +9,10 @@
 set -eu
 goal="make gradescope"
 . common/scripts/folders.sh
+. common/scripts/grade_exercises.sh
 to=${TO:-${BUILD:-build}/gradescope.zip}
 [[ -n ${EXERCISES:-} ]] || refuse 'say which exercises, and their points: EXERCISES=ring:2,save'
-for word in ${EXERCISES//,/ }; do
-    common/scripts/labs.sh table | grep -q "^${word%%:*} " || refuse "EXERCISES: there is no exercise '${word%%:*}'"
-done
+read_exercises "$EXERCISES"
 [[ -z ${SECRET:-} || (-f $SECRET && -s $SECRET && -r $SECRET) ]] || refuse "SECRET does not name a file with a secret in it"
 use_git
 

@@ -18,6 +18,7 @@ scripts=$(dirname "$0")
 kit=$PWD
 goal="make release"
 . common/scripts/folders.sh
+. common/scripts/grade_exercises.sh
 build=${BUILD:-build}
 to=${TO:-$build/release}
 hints=${HINTS:-3}
@@ -28,13 +29,9 @@ hints=${HINTS:-3}
 [[ ${MEASURED:-} == '' || $MEASURED == cut ]] || refuse "MEASURED=$MEASURED: only MEASURED=cut means something"
 [[ ${WORKFLOW:-} == @(|github|gitlab) ]] || refuse "WORKFLOW=$WORKFLOW: only github and gitlab mean something"
 [[ -z ${TEXTS:-} || -d labs/po/$TEXTS ]] || refuse "TEXTS=$TEXTS: there is no labs/po/$TEXTS"
-table=$("$scripts/labs.sh" table)
-exercises=${EXERCISES:-$(cut -d ' ' -f 1 <<<"$table")}
-exercises=${exercises//,/ }
-for name in $exercises; do
-    grep -q "^$name " <<<"$table" || refuse "EXERCISES: there is no exercise '$name'"
-done
-is_released() { [[ " ${exercises//$'\n'/ } " == *" $1 "* ]]; }
+read_exercises "${EXERCISES:-}"
+exercises=$(cut -f 1 <<<"$exercises" | xargs)
+is_released() { [[ " $exercises " == *" $1 "* ]]; }
 use_git
 repository=$to/hvdlab.git
 

@@ -17,6 +17,8 @@ release() { succeeds env "$@" BUILD="$build" common/scripts/release.sh; }
 
 # ---- Twice the same; nothing that is not meant to be there.
 
+refused "no exercise 'r.ng'" env BUILD="$build" TO="$folder/one" EXERCISES=r.ng common/scripts/release.sh
+refused 'stands there twice' env BUILD="$build" TO="$folder/one" EXERCISES=ring,ring common/scripts/release.sh
 echo course-secret >"$folder/secret"
 printf 'id,name\nana,Ana\nbo,Bo\n' >"$folder/class.csv"
 release TO="$folder/one" HINTS=2 STUDENTS="$folder/class.csv" SECRET="$folder/secret" EXERCISES="1 gather ring shard save"
