@@ -12,7 +12,6 @@
 #     clean_build             removes it, but for results of a class
 #     forget_hook             unsets what git sets for its hooks, which would lead git to another repository
 #     use_git [HINT]          the same, and checks that git reads this clone
-#     safe_name ID            prints it as the name of a file: characters other than A-Z a-z 0-9 . _ @ + - become %XX
 #
 # A refusal is one line on standard error and status 2, before anything is changed. The script that calls begin_folder
 # removes "$fresh" when it ends (trap). A mark's first line says who made the folder; the others are sha256sum's.
@@ -258,7 +257,7 @@ clean_build()
     echo "$goal: $(cd "$1" && echo *) of $1 stays: a course's results or its history; remove it yourself"
 }
 
-# ---- Git, and names.
+# ---- Git.
 
 forget_hook()
 {
@@ -275,11 +274,4 @@ use_git()
     *) refuse "git does not read this clone: $(echo "$said" | head -n 1)" ;;
     esac
     [ -n "$(git ls-files -- Makefile)" ] || refuse "the git repository here is another one, which does not know the kit's files${1:+; $1}"
-}
-
-safe_name()
-{
-    printf '%s' "$1" | head -c 100 | od -An -v -tu1 | LC_ALL=C awk '
-        { for (i = 1; i <= NF; i++) name = name (sprintf("%c", $i) ~ /[A-Za-z0-9._@+-]/ && $i < 128 ? sprintf("%c", $i) : sprintf("%%%02X", $i)) }
-        END { sub(/^\./, "%2E", name); print name }'
 }

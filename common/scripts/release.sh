@@ -57,9 +57,8 @@ if [[ -n ${STUDENTS:-} ]]; then
     # (Without the jobserver of the make that calls this.)
     MAKEFLAGS=$(sed 's/ *-j[0-9]* *--jobserver-[a-z]*=[^ ]*//' <<<"${MAKEFLAGS:-}") make -s "$build/grades"
     roster=$("$build/grades" roster "$STUDENTS") || exit 2
-    while IFS=$'\x1f' read -r id _; do
+    while IFS=$'\x1f' read -r id name _; do
         [[ -n $id ]] || continue
-        name=$(safe_name "$id")
         [[ -z ${id_of[$name]+there} ]] || refuse "$STUDENTS: two students have the id $id"
         id_of[$name]=$id
         need_file "$to/students/$name.tar.gz" is_listed

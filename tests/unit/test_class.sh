@@ -112,12 +112,18 @@ crashed 3 common/scripts/grade.sh
 crashed 5 env ONLY=ann common/scripts/grade.sh
 crashed 7 env ONLY=ann@x.org common/scripts/grade.sh
 
-limit=100 run env STUDENTS="$folder/class.csv" EXERCISES=ring SECRET="$folder/secret" TO="$folder/release" bash -x common/scripts/release.sh
+long=$(printf 'x%.0s' {1..105})
+printf 'id\nann\n%s1\n%s2\n' "$long" "$long" >"$folder/students.csv"
+limit=100 run env STUDENTS="$folder/students.csv" EXERCISES=ring SECRET="$folder/secret" TO="$folder/release" bash -x common/scripts/release.sh
 [[ $status -eq 0 ]] || fail "release.sh: status $status: $(tail -n 3 "$folder/err")"
 ! grep -n a-secret-of-ours "$folder/err" || fail "make release: the secret is an argument"
 stamp=$(tar -xzOf "$folder/release/students/ann.tar.gz" hvdlab/stamp.txt | sed -n 's/^stamp: //p')
 code=$(printf 'stamp\nann' | openssl dgst -sha256 -hmac "$(cat "$folder/secret")" | sed 's/.*= *//')
 [[ $stamp == "${code:0:16}" ]] || fail "the stamp is $stamp instead of ${code:0:16}"
+
+# Long ids stay two, with the names and so the stamps that make grade has.
+diff <("$grades" roster "$folder/students.csv" | cut -d $'\x1f' -f 2 | sort) <(cd "$folder/release/students" && printf '%s\n' *.tar.gz | sed 's/\.tar\.gz$//' | sort) ||
+    fail "packages of other students"
 
 # A sheet must have the seed of that stamp.
 cp solutions/diagnose.c "$folder/handed-in/ann"
