@@ -45,10 +45,15 @@ fetch()
 {
     local to=$work/repositories/$1 ref=$3 deadline=$4 git last commit later
     git=(git --git-dir="$to.git")
+    # ssh asks nothing either: nobody answers, and it would wait.
+    if [[ -z ${GIT_SSH:-} || -n ${GIT_SSH_COMMAND:-} ]]; then
+        export GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-$(git config --global core.sshCommand || echo ssh)} -o BatchMode=yes"
+    fi
     if ! GIT_TERMINAL_PROMPT=0 GIT_CONFIG_NOSYSTEM=1 timeout 120 git -c core.hooksPath=/dev/null -c protocol.ext.allow=never \
         clone --quiet --bare -- "$2" "$to.git" 2>"$to.said"; then
-        # git's first complaint; a time-out has none.
-        { grep -m 1 -iE '^(fatal|error|ssh|remote):' "$to.said" || tail -n 1 "$to.said" || true; } >"$to.error"
+        # git's or ssh's first complaint; a time-out has none.
+        { grep -m 1 -iE '^((fatal|error|ssh|remote):|Host key verification failed)' "$to.said" || tail -n 1 "$to.said" || true; } |
+            tr -d '\r' | sed 's/^\(Host key verification failed\)\./\1: clone from this host once by hand, and confirm its key/' >"$to.error"
         [[ -s $to.error ]] || echo "git clone did not end within 120 seconds" >"$to.error"
         return
     fi
@@ -292,12 +297,12 @@ fi
 if [[ -e written.sha256 ]]; then
     while read -r hash file; do
         [[ -f $file && $(sha256sum <"$file" | cut -c 1-64) == "$hash" ]] || continue
-mkdir -p submissions pages
-(cd "$new" && find . -type f -printf '%P\0' | xargs -0 sha256sum) >written.sha256
         rm -f "$file"
         [[ $file != */* ]] || rmdir --ignore-fail-on-non-empty "${file%/*}"
     done <written.sha256
 fi
+mkdir -p submissions pages
+(cd "$new" && find . -type f -printf '%P\0' | xargs -0 sha256sum) >written.sha256
 while read -r file; do
     [[ ! -e $file ]] || keep "$file"
     mkdir -p "$(dirname "$file")"

@@ -227,6 +227,12 @@ dry SUBMISSIONS= ROSTER="$roster" DEADLINE='2026-05-02 UTC'
 expect g1 ring 'taken|repository/ring.c; not taken: commits after the deadline: 1'
 expect g2 ring 'not-fetched|*repository*'
 expect g3 ring 'not-fetched|*no no-such*'
+# ssh asks nothing, such as whether a host's key is right.
+# shellcheck disable=SC2016 # the script's own
+printf '#!/bin/sh\ncase "$*" in *BatchMode=yes*) echo "Host key verification failed." >&2 ;; esac\nexit 255\n' >"$folder/ssh" && chmod +x "$folder/ssh"
+printf 'id,repository\ng1,ssh://nowhere.example/x.git\n' >"$roster"
+dry SUBMISSIONS= ROSTER="$roster" GIT_SSH_COMMAND="$folder/ssh"
+expect g1 ring 'not-fetched|Host key verification failed: *once by hand*'
 # A team's repository may stand in any member's row.
 printf 'id,repository,team\ng1,,a\ng2,%s/nothing,a\n' "$repository" >"$roster"
 dry SUBMISSIONS= ROSTER="$roster"
