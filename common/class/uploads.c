@@ -205,8 +205,8 @@ static bool skipping_unpacks(struct archive *archive, bool ended)
            format == ARCHIVE_FORMAT_7ZIP || (format == ARCHIVE_FORMAT_ZIP && !ended);
 }
 
-// Reads what was not read of the entry, within the limits. The size of an archive of all
-// submissions is the instructor's matter.
+// Reads what was not read of the entry, within the limits. What is skipped in an archive of all
+// submissions does not count.
 static void skip_rest(struct archive *archive, int depth, ArchiveProgress *progress)
 {
     const void *block;

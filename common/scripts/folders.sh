@@ -190,6 +190,7 @@ is_product()
     *.safetensors*) head -c 65536 "$1" | grep -aqE 'hvdlab-1|"prediction"' ;;
     *.json) head -c 20 "$1" | grep -q '^{"displayTimeUnit"' ;;
     *.html) grep -q '<title>A run of hvdlab</title>' "$1" ;;
+    */image-*.svg) grep -q '<svg class="build-evaluate"' "$1" ;;
     *.html.js) head -c 20 "$1" | grep -q '^hvdlabTake(' ;;
     *) [ "$(head -c 4 "$1" | tail -c 3)" = ELF ] && grep -aq hvdlab "$1" ;;
     esac
@@ -221,13 +222,14 @@ foreign_in_build()
 built_names='settings\.(compile|link|check|kernels|judges)|(library|hvdlab)(-all)?\.o|(common|labs|solutions|steps|tests)/.*\.[do]'
 built_names="$built_names|tests/faults/(inject|powercut)\.so|tests/steps/diagnoses/[a-z0-9_]*\.h|common/watch/mpi_others\.c|no_onednn\.c|compile-step|watched|tried"
 built_names="$built_names|pack-gpu_[0-9a-z]*|hvdlab-[0-9.]*\.tar\.gz|gradescope\.zip|(.*/)?events\.out\.tfevents\..*"
-built_names="$built_names|bench(-gpu)?\.json|ranks\.log|target|two-by-two|demo\.log(\.scaling)?|scaling\.(dat|svg|png)|sweep\.(json|svg|png)|sweep-[0-9]*\.dat|(many_nodes|one_node)-[0-9]*\.out"
+built_names="$built_names|bench(-gpu)?\.json|ranks\.log|target|two-by-two|demo\.log(\.scaling)?|scaling\.(dat|svg|png)|sweep\.(json|svg|png)|sweep-[0-9]*\.dat|[a-zA-Z0-9_-]*-[0-9]+\.out"
 
 # is_verdict FILE KIT: is it what make check, make next, make hint or a cut keeps of an exercise?
 is_verdict()
 {
     case $1 in
     ./check/lock | ./check/run-??????/*) ;;
+    ./graded/*-??????/*) ;;
     ./check/*/* | ./graded/*/* | ./carried/*/* | ./hints/*/*) return 1 ;;
     ./check/*.json | ./graded/*.json) grep -q '"diagnosis":' "$1" ;;
     ./check/*.c | ./graded/*.c | ./carried/*.c | ./hints/* | ./cut/steps/*.c | ./cut/solutions/*.c)
@@ -248,8 +250,8 @@ clean_build()
     foreign=$(foreign_in_build "$1")
     [ -z "$foreign" ] || {
         more=$(($(echo "$foreign" | wc -l) - 1))
-        [ "$more" -eq 0 ] && more="" || more=" (and $more more)"
-        refuse "$1/$(echo "$foreign" | head -n 1)$more was not made by the kit: move it away first"
+        [ "$more" -eq 0 ] && more=" was" || more=" (and $more more) were"
+        refuse "$1/$(printf '%s\n' "$foreign" | head -n 1)$more not made by the kit: move it away first"
     }
     find "$1" -mindepth 1 -maxdepth 1 ! -exec test -e '{}/grades.json' \; ! -exec test -e '{}/hvdlab.git' \; -exec rm -rf -- {} + || exit 2
     rmdir -- "$1" 2>/dev/null && return

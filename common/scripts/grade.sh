@@ -298,11 +298,12 @@ if [[ -e written.sha256 ]]; then
     while read -r hash file; do
         [[ -f $file && $(sha256sum <"$file" | cut -c 1-64) == "$hash" ]] || continue
         rm -f "$file"
-        [[ $file != */* ]] || rmdir --ignore-fail-on-non-empty "${file%/*}"
+        [[ $file != */* ]] || rmdir -- "${file%/*}" 2>/dev/null || true
     done <written.sha256
 fi
 mkdir -p submissions pages
 (cd "$new" && find . -type f -printf '%P\0' | xargs -0 sha256sum) >written.sha256
+rm -f files.sha256
 while read -r file; do
     [[ ! -e $file ]] || keep "$file"
     mkdir -p "$(dirname "$file")"

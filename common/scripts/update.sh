@@ -77,8 +77,8 @@ done | names | while IFS= read -r path; do
     if ! in_git "$path"; then
         mv -n -T -- "$path" "$kept" && echo "make update: your $path is now $kept"
     elif is_own "$path"; then
-        mv -n -T -- "$path" "$kept" && echo "make update: your $path is now $kept"
-        git --literal-pathspecs rm -r -f --cached --quiet -- "$path" && git --literal-pathspecs add -f -- "$kept"
+        mv -n -T -- "$path" "$kept" && echo "make update: your $path is now $kept" &&
+            git --literal-pathspecs rm -r -f --cached --quiet -- "$path" && git --literal-pathspecs add -f -- "$kept"
     fi
 done
 if [ -n "$(git status --porcelain --untracked-files=no)" ]; then

@@ -106,19 +106,18 @@ __attribute__((section(".preinit_array"), used)) static void (*const before_all)
                                                                                  char **) = unbind;
 
 // A write beyond the limit of a file's size (ulimit -f) is an error like a full disk's, where the
-// program has no handler of its own.
+// program has no handler of its own. In a check it ends a program that writes without end.
 static void outlive_size_limit(void)
 {
     struct sigaction now;
-    if (sigaction(SIGXFSZ, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+    if (!is_arranged() && sigaction(SIGXFSZ, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
         signal(SIGXFSZ, SIG_IGN);
 }
 
 __attribute__((constructor)) static void start(void)
 {
-    outlive_size_limit(); // before any file
-    watch();              // before any event
-    output_begin();       // holds the standard streams, which any message needs
+    watch();        // before any event
+    output_begin(); // holds the standard streams, which any message needs
     on_exit(end_process, NULL);
     pthread_atfork(NULL, NULL, forget_in_child);
     own_mpi_find();        // before MPI starts, or mpirun is looked for
@@ -126,10 +125,11 @@ __attribute__((constructor)) static void start(void)
     stale_program_check(); // a warning: the student's file was changed since
     json_use_memory();     // what reads and writes JSON: checkpoints, traces
     arranged_read();       // a check's kill, for instance: before the program can avoid it
-    trace_hide_setting();  // before the program can read its environment
-    device_prepare();      // OpenMP reads its environment when it is loaded, or first used
-    simulate_launcher();   // HVD_LAYOUT: before anybody asks for a local rank
-    world_need_memory();   // exits where MPI could not start
+    outlive_size_limit();
+    trace_hide_setting(); // before the program can read its environment
+    device_prepare();     // OpenMP reads its environment when it is loaded, or first used
+    simulate_launcher();  // HVD_LAYOUT: before anybody asks for a local rank
+    world_need_memory();  // exits where MPI could not start
     args_read = timeline_start;
     after_mpi_start = join_job;
     after_nccl_start = register_end_of_job;

@@ -241,17 +241,24 @@ void put_optimizer(const char *path, const Safetensors *file, Model *model)
 
 // ---- What both kinds of files have.
 
+static char *clean_name(const Callback *callback)
+{
+    return text_clean(format_text("%s", callback->name ? callback->name : "")); // JSON takes UTF-8
+}
+
 // "callback NAME K": the K-th of that name.
 static char *callback_key(const Callbacks *callbacks, int number)
 {
-    const char *name = callbacks->items[number]->name;
+    char *name = clean_name(callbacks->items[number]);
     int before = 0;
     for (int i = 0; i < number; i++) {
-        const char *other = callbacks->items[i]->name;
-        before += strcmp(other ? other : "", name ? name : "") == 0;
+        char *other = clean_name(callbacks->items[i]);
+        before += strcmp(other, name) == 0;
+        free(other);
     }
-    return text_clean(
-        format_text("callback %s %d", name ? name : "", before)); // JSON takes UTF-8 only
+    char *key = format_text("callback %s %d", name, before);
+    free(name);
+    return key;
 }
 
 static void set_callbacks(Safetensors *file, const Callbacks *callbacks)

@@ -73,12 +73,14 @@ _Noreturn static void end_of_numbers(const Training *training, const char *what,
             (double)optimizer_learning_rate(model_optimizer(training->model)));
 }
 
-static void check_loss(const Fit *fit, const Training *training, const Metrics *metrics)
+// `steps`: of the epoch, that are done.
+static void check_loss(const Fit *fit, const Training *training, int64_t steps,
+                       const Metrics *metrics)
 {
     if (metrics->finite >= metrics->batches || fit->allow_nan)
         return;
     // The metrics are those of the steps since the epoch began, or was continued without them.
-    double first = (double)(training->step + 1) - metrics->batches;
+    double first = (double)steps - metrics->batches;
     char *step = format_text(", step %.0f", first + metrics->finite + 1);
     end_of_numbers(training, "the loss", metrics->loss, step);
 }
@@ -114,20 +116,20 @@ static void train_epoch(const Trainer *trainer, const Fit *fit, Training *traini
         fit_trace_step(fit, training);
         if (loss_is_due(training)) {
             Metrics metrics = trainer->metrics(trainer->self);
-            check_loss(fit, training, &metrics);
+            check_loss(fit, training, training->step + 1, &metrics);
         }
         CALL(fit, batch_end, training);
         training->steps_done = training->step + 1;
         CALL(fit, at_rest, training);
         if (progress_due(progress)) {
             Metrics metrics = trainer->metrics(trainer->self);
-            check_loss(fit, training, &metrics);
+            check_loss(fit, training, training->steps_done, &metrics);
             progress_draw(progress, training->step + 1, &metrics);
         }
         span_end();
     }
     Metrics metrics = trainer->metrics(trainer->self);
-    check_loss(fit, training, &metrics);
+    check_loss(fit, training, training->steps, &metrics);
     training->logs.loss = metrics.loss / metrics.images;
     training->logs.accuracy = metrics.correct / metrics.images;
     training->logs.images = metrics.images;

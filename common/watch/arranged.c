@@ -21,7 +21,7 @@ static struct {
     char event[32]; // of the kill,
     int number;     // its N; 0: there is none
     int full;       // 0: it never is
-    int late;       // 1 + the number of the host that sees all names; 0: all hosts do
+    int late;       // 1 + the number of the host that sees all names; below 1: all hosts do
     bool synchronous;
 } all;
 
@@ -46,6 +46,11 @@ void arranged_read(void)
     bool is_rank = launched() || role_from_environment().kind != ROLE_NONE;
     for (size_t i = 0; is_rank && i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
+}
+
+bool is_arranged(void)
+{
+    return all.number > 0 || all.full > 0 || all.late > 0 || all.synchronous;
 }
 
 // ---- At an event.
@@ -113,7 +118,7 @@ static bool is_last(DIR *folder, const CheckpointName *name)
 bool name_is_late(DIR *folder, const char *file)
 {
     int host = launcher_place().node + 1 - all.late;
-    if (!all.late || host == 0)
+    if (all.late < 1 || host == 0)
         return false;
     CheckpointName name = checkpoint_name(file);
     return *name.text && (host > 1 || is_last(folder, &name));

@@ -19,6 +19,9 @@
 // afterwards; a launcher's keeps it, for its ranks.
 void arranged_read(void);
 
+// True in a check, which arranges something in each run.
+bool is_arranged(void);
+
 // The hook event_written: kills this rank, fills the disk.
 void arranged_by_event(const char *event, const char *text);
 

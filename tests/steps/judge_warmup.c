@@ -65,10 +65,12 @@ static void name_disagreement(const WarmupRun *t, Report *report)
 {
     const Diagnosis *diagnosis = wrong_last_rates(t);
     if (diagnosis)
-        report_failure(report, SCALED, diagnosis,
-                       evidence_of_run(t->run, format_text("the ranks have different rates, see "
-                                                           "below; that of one device is %g",
-                                                           t->lr)));
+        report_failure(
+            report, SCALED, diagnosis,
+            evidence_of_run(t->run, format_text("the ranks have different rates; that "
+                                                "of one device is %g\nthe library "
+                                                "said: %s",
+                                                t->lr, event_text(disagreement(t->run), "text"))));
 }
 
 // What is wrong by then may be why: a momentum above 1, say.
@@ -84,9 +86,10 @@ static void crashed(const Run *run, Report *report)
     } else if (report_passed(report) && event_count(&run->traces.of[0], "step") > 0) {
         if (first_wrong_rate(t, &rates_after_warmup, &row, &right))
             judge_warmup_rates(&all, &rates_after_warmup, report);
-        if (!only_the_goal_is_wrong(&all) && first_wrong_rate(t, &rates_in_warmup, &row, &right))
+        bool only_goal = only_the_goal_is_wrong(&all);
+        if (!only_goal && first_wrong_rate(t, &rates_in_warmup, &row, &right))
             judge_warmup_rates(&all, &rates_in_warmup, report);
-        else if (is_momentum_wrong(t))
+        else if (!only_goal && is_momentum_wrong(t))
             judge_momentum_within(&all, report);
     }
     warmup_runs_free(&all);

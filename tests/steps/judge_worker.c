@@ -125,14 +125,14 @@ static Fault weights_fault(const void *item)
     return fault;
 }
 
-// A pull more may be for nothing; who pulls again and again waits for newer weights.
+// Pulls after each push are for nothing; who pulls again and again waits for newer weights.
 static Fault waits_fault(const void *item)
 {
-    enum { MAX_PULLS = 3 };
     const Gradient *gradient = item;
+    const int most = gradient->servers + 2;
     for (int s = 0; s < gradient->servers; s++) {
         int pulls = to_server(gradient->events, "ps_pulled", s, gradient->before, gradient->at);
-        if (pulls > MAX_PULLS)
+        if (pulls > most)
             return fault_with(&d_pulls_until_newer,
                               "pulled from server %d since the gradient before it: %d times", s,
                               pulls);

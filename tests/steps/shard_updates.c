@@ -83,6 +83,13 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
             return i + 1;
         } else if (aside || !moves_values(event)) {
             continue;
+        } else if (updating && strstr(event_text(event, "function"), "educe")) {
+            for (int p = 0; p < update->pieces; p++) {
+                update->of[rank][p].reduced_late = true;
+                update->of[rank][p].exchanged |= update->of[rank][p].updates == 0;
+            }
+            if (piece)
+                piece->exchanged_after = true;
         } else if (piece) {
             *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
             piece->in_time = piece->in_time || !updating;
@@ -255,14 +262,14 @@ Fault mean_fault(const void *item)
     return NO_FAULT;
 }
 
-// The mean of a piece of which nothing was exchanged before the update: its gradients were kept, in
-// memory of the program's own.
+// The mean of a piece of which nothing was exchanged before the update, which adds values up: its
+// gradients were kept, in memory of the program's own.
 Fault kept_fault(const void *item)
 {
     const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++)
         for (int r = 0; r < update->ranks && update->ranks > 1; r++)
-            if (!update->of[r][p].in_time)
+            if (!update->of[r][p].in_time && update->of[r][p].reduced_late)
                 return fault_with(&d_kept_until_the_update,
                                   "piece %d of update %d: rank %d exchanges its gradients only in "
                                   "the update",

@@ -24,6 +24,7 @@ typedef struct {
     double gradients;  // of its own batch
     bool exchanged;    // something was, until its update_weights
     bool in_time;      // ... before the update
+    bool reduced_late; // the rank adds values of any piece up in the update
     double whole_sums; // bytes of all-reduces
     int updates;       // calls of update_weights, and the last one's
     int begin, count;

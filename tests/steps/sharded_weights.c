@@ -278,6 +278,7 @@ typedef struct {
     const Run *run;
     int number;
     double all, in_passes, in_updates;
+    double in_ready; // in functions that get gradients, by other calls than sums
 } StepBytes;
 
 // A ring's all-reduce is a reduce-scatter and an all-gather.
@@ -315,7 +316,10 @@ static bool read_step(const Events *events, int *at, StepBytes *step, int rank)
         } else if (event_is(event, "step")) {
             ++*at;
             return true;
-        } else if (!ready && moves_values(event)) {
+        } else if (ready && moves_values(event)) {
+            if (!strstr(event_text(event, "function"), "educe"))
+                step->in_ready += bytes_received(step->run, event, rank);
+        } else if (moves_values(event)) {
             *(updating ? &step->in_updates : &step->in_passes) +=
                 bytes_received(step->run, event, rank);
         }
@@ -345,7 +349,7 @@ static Fault once_fault(const void *item)
     const StepBytes *step = item;
     double others = (step->run->ranks - 1.0) * step->all; // of all ranks, for one pass
     bool late = step->in_updates > others / 2;
-    bool copied = step->in_passes > 0 && step->in_passes < 1.4 * others;
+    bool copied = step->in_passes > 0 && step->in_passes + step->in_ready < 1.4 * others;
     double most = 2 * others * 1.6; // to one worker and from there to all takes half as much again
     if (step->run->ranks == 1 || step->number == 1 || !(late || copied || step->in_passes > most))
         return NO_FAULT;

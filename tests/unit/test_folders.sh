@@ -249,7 +249,9 @@ for name in notes.log report.out plot.png data.dat run.err mine.svg bench-mine.j
 done
 rm -r build/sub
 # What it gives itself.
-for name in check/step_01.c graded/ring.c carried/step_02.c hints/step_01 check/lock cut/steps/ring.c tests/steps/diagnoses/judge_ring.h demo.log \
+mkdir -p build/graded/1-abcdef build/pictures
+echo '<svg class="build-evaluate">' >build/pictures/image-1.svg
+for name in graded/1-abcdef/files graded/1-abcdef/1.txt check/step_01.c graded/ring.c carried/step_02.c hints/step_01 check/lock cut/steps/ring.c tests/steps/diagnoses/judge_ring.h demo.log \
     sweep-2.dat sweep.svg many_nodes-42.out emulated/library.o; do
     echo kit >"build/$name"
 done
