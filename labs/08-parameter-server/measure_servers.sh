@@ -310,16 +310,18 @@ accuracy_table()
     draw_courses >"$figures/course.svg"
 }
 
+# Of three trainings each.
 draw_courses()
 {
-    local column kind seed axes=('' updates seconds)
+    local column kind seed drawn axes=('' updates seconds)
+    read -ra drawn <<<"$seeds"
     {
         echo "figure Test accuracy against updates, and against seconds"
-        echo "about Test accuracy of the ring, of a server without a bound, and of a server with one: a line for each training; the table has the numbers."
+        echo "about Test accuracy of the ring, of a server without a bound, and of a server with one: a line for each of three trainings; the table has the numbers."
         for column in 1 2; do
             echo "panel test accuracy; ${axes[column]};"
             for kind in ring free bounded; do
-                for seed in $seeds; do
+                for seed in "${drawn[@]:0:3}"; do
                     echo "line ${kinds[$kind]}"
                     awk -v column=$column '{ print $column, $3 }' "$work/$kind-$seed.course"
                 done
