@@ -82,37 +82,32 @@ static double log_sum_of(const Model *m, const float *row)
     return largest + log(sum);
 }
 
-// -log of the probability that a row of the model's output gives to a class: the output itself, or
-// its softmax.
-static double surprise_of(const Model *m, const float *row, int class)
-{
-    if (reads_logits(m) && m->output->kind == NODE_SOFTMAX)
-        return -log(fmax((double)row[class], (double)FLT_MIN)); // finite
-    return log_sum_of(m, row) - (double)row[class];
-}
-
-// Traces the model's own answers for a batch, independent of the loss, and the loss.
+// Traces the model's own answers for a batch, independent of the loss, and the loss. Its output has
+// probabilities, or logits.
 static void trace_answers(const BatchTrace *seen, const Model *m, const Plan *plan)
 {
     const Batch *batch = seen->batch;
     size_t floats = (size_t)batch->count * (size_t)classes(m);
     float *output = allocate(floats, sizeof *output);
     read_from_device(m, output, value_at(m, plan, m->program.logits), floats * sizeof *output);
-    double surprise = 0, surest = 0, correct = 0, log_sum = 0;
+    const bool probabilities = reads_logits(m) && m->output->kind == NODE_SOFTMAX;
+    double surprise = 0, surest = 0, correct = 0, least = INFINITY, most = -INFINITY;
     for (int i = 0; i < batch->count; i++) {
         const float *row = output + i * classes(m);
         int best = 0;
         for (int c = 1; c < classes(m); c++)
             best = row[c] > row[best] ? c : best;
         correct += best == batch->labels[i];
-        surprise += surprise_of(m, row, batch->labels[i]);
-        surest = fmax(surest, exp(-surprise_of(m, row, best)));
-        log_sum = fmax(log_sum, fabs(log_sum_of(m, row)));
+        const double said = (double)row[batch->labels[i]], log_sum = log_sum_of(m, row);
+        surprise += probabilities ? -log(fmax(said, (double)FLT_MIN)) : log_sum - said; // finite
+        surest = fmax(surest, probabilities ? (double)row[best] : exp((double)row[best] - log_sum));
+        least = fmin(least, log_sum);
+        most = fmax(most, log_sum);
     }
     free(output);
     trace("answers", NUMBER("training", seen->training), NUMBER("images", batch->count),
           NUMBER("loss", model_own_metrics(m).loss - seen->loss), NUMBER("surprise", surprise),
-          NUMBER("correct", correct), NUMBER("surest", surest), NUMBER("log_sum", log_sum));
+          NUMBER("correct", correct), NUMBER("surest", surest), NUMBER("spread", most - least));
 }
 
 void batch_trace_end(const BatchTrace *seen, const Model *m, const Plan *plan)

@@ -21,7 +21,7 @@
 
 #define TOLERANCE 1e-4 // of a loss; what is printed has four digits
 #define ROUNDING  1e-9 // of a gradient's fingerprint
-#define LOG_SUM   1e-3 // of logarithms of probabilities, in single precision
+#define SPREAD    1e-3 // of logarithms of probabilities, in single precision
 #define RATE      0.001
 
 // ---- What the model said.
@@ -246,17 +246,17 @@ static char *first_other_layer(const char *model)
 static Fault layer_between_fault(const Run *run)
 {
     const char *model = model_of(run);
-    double log_sum = most_in_answers(run, "log_sum");
+    double spread = most_in_answers(run, "spread");
     char *other = first_other_layer(model);
-    bool between = !other && strstr(model, ": custom_layer of ") && log_sum > LOG_SUM;
+    bool between = !other && strstr(model, ": custom_layer of ") && spread > SPREAD;
     free(other);
     return !between ? NO_FAULT
                     : fault_with(&d_softmax_twice_with_a_layer_between,
                                  "the loss applies a softmax to what a layer of the program's own "
                                  "makes of a softmax's output\nlog of the sum of exp() of an "
-                                 "image's outputs is up to %.4f; of logarithms of probabilities it "
-                                 "is 0",
-                                 log_sum);
+                                 "image's outputs differs by up to %.4f among the images of a "
+                                 "batch; of logarithms of probabilities it does not",
+                                 spread);
 }
 
 static Fault trained_fault(const Run *run)
