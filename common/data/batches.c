@@ -128,6 +128,13 @@ static void check_batches(const Batches *batches, const char *caller)
         die("%s: there are no batches (NULL)", caller);
 }
 
+void batches_need_one(const Batches *batches, const char *caller)
+{
+    check_batches(batches, caller);
+    if (batches_len(batches) < 1)
+        die("%s: there are no batches: fewer images than a batch, without the last one", caller);
+}
+
 int batches_len(const Batches *batches)
 {
     check_batches(batches, __func__);

@@ -58,6 +58,9 @@ Batches *batches_from(Pipeline *p);
 
 #pragma GCC visibility pop
 
+// Inside the library: the program exits with an error message where there are no batches.
+void batches_need_one(const Batches *batches, const char *caller);
+
 // Inside the library: the position of batches, as a text that a checkpoint keeps; the caller frees
 // it. A pipeline's output is a function of its seeds and of how much it has given, so a position is
 // restored from the seeds by going forward, without preparing images.

@@ -297,12 +297,11 @@ History fit_with(const Trainer *trainer, const Fit *fit)
 Score evaluate_with(const Trainer *trainer, Batches *batches, int verbose)
 {
     const Model *model = trainer->model;
-    if (!model || !batches)
-        die("evaluate: there %s (NULL)", model ? "are no batches" : "is no model");
+    if (!model)
+        die("evaluate: there is no model (NULL)");
+    batches_need_one(batches, "evaluate");
     model_check_compiled(model, "evaluate");
     model_check_dataset(model, batches_dataset(batches));
-    if (batches_len(batches) < 1)
-        die("evaluate: there are no batches: fewer images than a batch, without the last one");
     trace("evaluate", NUMBER("verbose", verbose), NUMBER("steps", batches_len(batches)));
     Metrics before = trainer->metrics(trainer->self); // a callback may evaluate within an epoch
     ProgressBar progress = progress_begin(batches_len(batches), verbose);

@@ -256,10 +256,7 @@ float *stages_forward(const Stages *stages, Part part, const float *images, cons
 Score evaluate_in_stages(Stages *stages, Batches *batches)
 {
     need_stages(stages, __func__);
-    if (!batches)
-        die("%s: there are no batches (NULL)", __func__);
-    if (batches_len(batches) < 1)
-        die("%s: there are no batches: fewer images than a batch, without the last one", __func__);
+    batches_need_one(batches, __func__);
     thread_pool_check_outside(__func__);
     Model *last = last_stage(stages)->model;
     check_images(stages->stage[0].model, batches_dataset(batches));
