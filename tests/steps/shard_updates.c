@@ -47,6 +47,22 @@ static PieceOf *piece_of(ShardUpdate *update, int rank, const cJSON *event, cons
     return &update->of[rank][(int)number];
 }
 
+// What a rank exchanged in the function of a piece, or after it; `piece` NULL: between the passes. That is, and sums
+// in the update are, of any piece that is not updated yet.
+static void take_exchange(ShardUpdate *update, int rank, PieceOf *piece, bool updating,
+                          const cJSON *event)
+{
+    bool sums = strstr(event_text(event, "function"), "educe");
+    WhenExchanged when = !updating ? BEFORE_UPDATE : sums ? SUMMED_IN_UPDATE : IN_UPDATE;
+    for (PieceOf *of = update->of[rank]; of < update->of[rank] + update->pieces; of++)
+        if (piece && !updating ? of == piece : of->updates == 0 && (sums || !piece))
+            of->exchanged = of->exchanged > when ? of->exchanged : when;
+    if (piece && updating)
+        piece->exchanged_after = true;
+    if (piece && is_allreduce(event))
+        *(updating ? &piece->summed_after : &piece->whole_sums) += event_number(event, "bytes");
+}
+
 // Reads the update of a rank that begins at event `at`; returns the place after it, or -1.
 static int read_update(const Events *events, int at, ShardUpdate *update, int rank)
 {
@@ -81,26 +97,8 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
             piece->weights = event_number(event, "weights");
         } else if (event_is(event, "step")) {
             return i + 1;
-        } else if (aside || !moves_values(event)) {
-            continue;
-        } else if (updating && strstr(event_text(event, "function"), "educe")) {
-            for (int p = 0; p < update->pieces; p++) {
-                update->of[rank][p].reduced_late = true;
-                update->of[rank][p].exchanged |= update->of[rank][p].updates == 0;
-            }
-            if (piece)
-                piece->exchanged_after = true;
-        } else if (piece) {
-            *(updating ? &piece->exchanged_after : &piece->exchanged) = true;
-            piece->in_time = piece->in_time || !updating;
-            if (is_allreduce(event))
-                *(updating ? &piece->summed_after : &piece->whole_sums) +=
-                    event_number(event, "bytes");
-        } else {
-            for (int p = 0; p < update->pieces; p++) { // between the passes: of any piece
-                update->of[rank][p].exchanged = true;
-                update->of[rank][p].in_time = update->of[rank][p].in_time || !updating;
-            }
+        } else if (!aside && moves_values(event)) {
+            take_exchange(update, rank, piece, updating, event);
         }
     }
     return -1;
@@ -231,7 +229,7 @@ static const Diagnosis *wrong_mean(const ShardUpdate *update, int p, Sums sums)
     const int ranks = update->ranks;
     const double allowed = TOLERANCE * sums.largest;
     for (int r = 0; r < ranks; r++)
-        if (ranks > 1 && !update->of[r][p].exchanged)
+        if (ranks > 1 && update->of[r][p].exchanged == NEVER)
             return &d_gradients_not_averaged;
     if (fabs(sums.kept - sums.own) <= allowed * ranks)
         return &d_gradients_summed;
@@ -269,7 +267,7 @@ Fault kept_fault(const void *item)
     const ShardUpdate *update = item;
     for (int p = 0; p < update->pieces; p++)
         for (int r = 0; r < update->ranks && update->ranks > 1; r++)
-            if (!update->of[r][p].in_time && update->of[r][p].reduced_late)
+            if (update->of[r][p].exchanged == SUMMED_IN_UPDATE)
                 return fault_with(&d_kept_until_the_update,
                                   "piece %d of update %d: rank %d exchanges its gradients only in "
                                   "the update",

@@ -18,13 +18,19 @@ enum { MAX_PIECES = 64 };
 // Differences of fingerprints of sums that differ in their order alone.
 #define ROUNDING 1e-7
 
+// When a rank exchanged something for a piece, until its update_weights.
+typedef enum {
+    NEVER,
+    IN_UPDATE, // no values were added up
+    SUMMED_IN_UPDATE,
+    BEFORE_UPDATE
+} WhenExchanged;
+
 // What one rank did with a piece in one update.
 typedef struct {
     int length;
-    double gradients;  // of its own batch
-    bool exchanged;    // something was, until its update_weights
-    bool in_time;      // ... before the update
-    bool reduced_late; // the rank adds values of any piece up in the update
+    double gradients; // of its own batch
+    WhenExchanged exchanged;
     double whole_sums; // bytes of all-reduces
     int updates;       // calls of update_weights, and the last one's
     int begin, count;
