@@ -460,7 +460,8 @@ static Fault crash_fault(const Run *run, const Ends *ends)
     // What a full disk makes the library say is the check's own doing.
     const Diagnosis *explained = run->plan.full ? NULL : explanation(run, ends);
     Fault shown = ends->ended ? ends->ended(run) : NO_FAULT;
-    explained = shown.diagnosis ? shown.diagnosis : explained;
+    if (shown.diagnosis && (!explained || strcmp(explained->name, d_index_out_of_bounds.name) != 0))
+        explained = shown.diagnosis;
     Fault fault = {explained, NULL};
     if (!explained && is_reported_failure(run)) {
         fault.diagnosis = &d_crashed_returned;
