@@ -152,9 +152,12 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name)
     return NULL;
 }
 
-// A length that no number of ranks but 1 divides, a little above this one.
+// A length that no number of ranks but 1 divides, a little above this one; the same where it is about its chunks, one
+// below a large power of two.
 static long varied_length(long length, uint64_t seed, int ranks)
 {
+    if ((length + 1) % (1 << 16) == 0)
+        return length;
     length += (long)(seed % 97);
     while (ranks > 1 && length % ranks == 0)
         length++;
