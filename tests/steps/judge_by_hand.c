@@ -52,10 +52,7 @@ static Rows factors_of(const Runs *runs)
 }
 
 // hvd_broadcast_model hands the root's learning rate out with the weights.
-static double local_size_of_root(Cell cell)
-{
-    return run_local_size(cell.row->run, 0);
-}
+FORMULA(local_size_of_root, run_local_size(cell.row->run, 0))
 
 static const Hypothesis by_size = {constant_one, NULL, .by_ranks = -1};
 static const Hypothesis known[] = {

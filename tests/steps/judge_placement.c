@@ -106,15 +106,9 @@ static bool fits_one_more(const Run *run, int rank, RankSet workers)
     return claimed(run, rank, "local_rank") == rank_count(workers & all_ranks(rank)) + 1;
 }
 
-static double rank_modulo_even_share(Cell cell)
-{
-    return cell.rank % (cell.row->ranks / run_nodes(cell.row->run));
-}
+FORMULA(rank_modulo_even_share, cell.rank % (cell.row->ranks / run_nodes(cell.row->run)))
 
-static double rank_after_first(Cell cell)
-{
-    return cell.rank - first_on_host(cell.row->run, cell.rank);
-}
+FORMULA(rank_after_first, cell.rank - first_on_host(cell.row->run, cell.rank))
 
 static int claimed_local_rank(const Run *run, int rank)
 {

@@ -177,10 +177,12 @@ static const ItemProperty of_updates[] = {
 static void judge(const Runs *runs, Report *report)
 {
     const Run *one = undivided_run(runs);
-    if (none_computed(runs, DIVIDED, report) || !one || !judge_divided(runs, one, report) ||
-        runs->count == 1)
+    const int before = report->count;
+    if (none_computed(runs, DIVIDED, report) || !one || !judge_divided(runs, one, report))
         return;
-    if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))
+    if (runs->count == 1) // nothing is divided among one
+        report_take_back(report, before);
+    else if (judge_losses(runs, one, true, report) && judge_losses(runs, one, false, report))
         judge_items(runs, each_grid_update, of_updates, report);
 }
 

@@ -59,15 +59,8 @@ static const Diagnosis *wrong_numbers(const Runs *runs, GridNumber number, const
 
 // ---- How many of what.
 
-static double number_of_rows(Cell cell)
-{
-    return grid_of_cell(cell)->rows;
-}
-
-static double number_of_columns(Cell cell)
-{
-    return grid_of_cell(cell)->columns;
-}
+FORMULA(number_of_rows, grid_of_cell(cell)->rows)
+FORMULA(number_of_columns, grid_of_cell(cell)->columns)
 
 // Shown is by what a number is divided.
 static const Hypothesis of_units[] = {
@@ -193,25 +186,10 @@ static double sum_among(Cell cell, RankSet ranks)
     return sum;
 }
 
-static double sum_in_row(Cell cell)
-{
-    return sum_among(cell, grid_of_cell(cell)->row[cell.rank]);
-}
-
-static double sum_in_column(Cell cell)
-{
-    return sum_among(cell, grid_of_cell(cell)->column[cell.rank]);
-}
-
-static double mean_in_row(Cell cell)
-{
-    return sum_in_row(cell) / grid_of_cell(cell)->columns;
-}
-
-static double mean_in_column(Cell cell)
-{
-    return sum_in_column(cell) / grid_of_cell(cell)->rows;
-}
+FORMULA(sum_in_row, sum_among(cell, grid_of_cell(cell)->row[cell.rank]))
+FORMULA(sum_in_column, sum_among(cell, grid_of_cell(cell)->column[cell.rank]))
+FORMULA(mean_in_row, sum_in_row(cell) / grid_of_cell(cell)->columns)
+FORMULA(mean_in_column, sum_in_column(cell) / grid_of_cell(cell)->rows)
 
 static double own_of_first_in_column(Cell cell)
 {
@@ -219,10 +197,7 @@ static double own_of_first_in_column(Cell cell)
     return sum_among(cell, column & (~column + 1));
 }
 
-static double sum_in_column_by_columns(Cell cell)
-{
-    return sum_in_column(cell) / grid_of_cell(cell)->columns;
-}
+FORMULA(sum_in_column_by_columns, sum_in_column(cell) / grid_of_cell(cell)->columns)
 
 static const Hypothesis of_outputs[] = {{.of = sum_in_row},
                                         {.of = own_number, .diagnosis = &d_nothing_added_up},
@@ -491,15 +466,12 @@ static void judge_grids(const Runs *runs, Report *report)
         note_bytes(runs, report);
 }
 
-// One worker alone has all units and all images: what holds there says nothing of several.
+// The first run, one worker alone, has all units and all images: what holds there says nothing of several.
 static void judge(const Runs *runs, Report *report)
 {
     const int before = report->count;
-    bool several = false;
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        several = several || run->ranks > 1;
     judge_grids(runs, report);
-    if (!several)
+    if (runs->count == 1)
         report_take_back(report, before);
 }
 
