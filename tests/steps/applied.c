@@ -2,8 +2,6 @@
 
 #include "applied.h"
 
-#include <math.h>
-
 // Of the largest gradient of the step. Single precision leaves few digits of a change of weights.
 #define WEIGHTS_TOLERANCE 5e-3
 

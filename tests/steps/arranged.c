@@ -4,7 +4,6 @@
 #include "arranged.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include "diagnoses/arranged.h"
 #include "base/format.h"
 

@@ -10,7 +10,6 @@
 #include "base/files.h"
 #include "base/format.h"
 #include "sandbox.h"
-#include "words.h"
 
 #define MIN_FREE       1e6 // bytes of a disk, and files: with less nobody knows what failed
 #define MIN_FREE_NODES 16

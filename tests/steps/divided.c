@@ -1,7 +1,6 @@
 // Reads what workers with parts of two dense layers train; divided.h says what is promised.
 
 #include "divided.h"
-#include "waiting.h"
 
 #include <stdio.h>
 #include <stdlib.h>

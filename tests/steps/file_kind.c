@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "words.h"
+#include "base/format.h"
 
 #define BEGINNING 4096 // bytes that are looked at
 

@@ -3,10 +3,8 @@
 #include "grid.h"
 #include "divided.h"
 #include "shard_updates.h"
-#include "waiting.h"
 
 #include <math.h>
-#include <string.h>
 
 // ---- One rank.
 

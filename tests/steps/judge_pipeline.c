@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-#include "base/format.h"
 
 #define READ      "training images are read from the disk once"
 #define PASSES    "a pass has each image at most once, in whole batches"

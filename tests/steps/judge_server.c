@@ -6,7 +6,6 @@
 #include "servers.h"
 #include "diagnoses/judge_server.h"
 
-#include <stdlib.h>
 #include "base/format.h"
 
 #define ANSWERED "every pull is answered at once"

@@ -2,7 +2,6 @@
 
 #include "hypotheses.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "six_steps.h"

@@ -5,7 +5,6 @@
 #include "sums.h"
 #include "diagnoses/judge_two_level.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "base/layout.h"
 

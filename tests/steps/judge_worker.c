@@ -3,7 +3,6 @@
 
 #include "end.h"
 #include "pushes.h"
-#include "servers.h"
 #include "diagnoses/judge_worker.h"
 
 #include <math.h>

@@ -9,9 +9,7 @@
 #include "diagnoses/judge_wrap.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/format.h"
 
 #define NAMED    "the wrapper's name is \"Distributed\" and that of the optimizer that it wraps"
 #define INSIDE   "each update is made by the optimizer inside, once"

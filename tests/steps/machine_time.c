@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include "base/clock.h"
 #include "base/process.h"

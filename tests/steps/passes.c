@@ -3,7 +3,6 @@
 
 #include "passes.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include "base/memory.h"
 #include "base/format.h"

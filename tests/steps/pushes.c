@@ -3,7 +3,6 @@
 #include "pushes.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include "servers.h"
 #include "diagnoses/pushes.h"
 #include "base/format.h"

@@ -6,7 +6,6 @@
 #include "diagnoses/rates.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/memory.h"
 

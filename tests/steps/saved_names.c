@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/format.h"
 
 static bool was_renamed_to(const Run *run, const char *name)
 {

@@ -8,9 +8,6 @@
 #include "staged.h"
 #include "diagnoses/split_overlap.h"
 
-#include <stdlib.h>
-#include "base/format.h"
-
 #define FILL "forward, device 0 can compute micro-batch k + 1 while device 1 computes micro-batch k"
 #define DRAIN                                                                                      \
     "backward, device 0 can compute micro-batch k while device 1 computes micro-batch k + 1"

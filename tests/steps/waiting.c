@@ -7,7 +7,6 @@
 #include "waiting.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TRAINER "hvd_use_allreduce" // the collective call in which a trace has it

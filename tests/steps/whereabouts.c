@@ -3,7 +3,6 @@
 #include "whereabouts.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "servers.h"

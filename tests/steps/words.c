@@ -3,11 +3,8 @@
 #include "words.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/format.h"
 
 RankSet all_ranks(int ranks)
 {
