@@ -2,6 +2,7 @@
 // whole updates, weights alone, and a training that goes on where a save fails.
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/format.h"
@@ -234,6 +235,8 @@ static void save_where_it_can_not_be(const void *unused)
     CHECK(!save_checkpoint(&training, scratch, "no/place"));
     CHECK(!save_checkpoint(&training, in_scratch("ckpt-1.safetensors"), "below a file"));
     CHECK(!write_checkpoint(&training, "/no/such/folder/x"));
+    CHECK(mkfifo(in_scratch("pipe"), 0600) == 0); // to open it would wait for a reader
+    CHECK(!write_checkpoint(&training, in_scratch("pipe")) && unlink(in_scratch("pipe")) == 0);
     CHECK(!sync_folder("/no/such/folder"));
     CHECK(save_checkpoint(&training, scratch, "place"));
 }
