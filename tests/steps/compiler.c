@@ -2,6 +2,7 @@
 // don't, where it is no C at all.
 
 #include "judge.h"
+#include "diagnoses/compiler.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -115,7 +116,7 @@ static bool has_any_line(const char *text, const char *const *begins)
 }
 
 // What else than C the file seems to be, where it does not compile; NULL: nothing else.
-static const char *other_language(const char *text)
+static const Diagnosis *other_language(const char *text)
 {
     static const char *const cpp[] = {
         "using namespace ",    "namespace ",        "template <",        "template<", "class ",
@@ -125,63 +126,51 @@ static const char *other_language(const char *text)
         "#!/usr/bin/python", "if __name__", NULL};
     static const char *const fortran[] = {"program ", "PROGRAM ", "use mpi", "implicit none", NULL};
     if (has_any_line(text, cpp))
-        return "this seems to be C++. The kit's programs are C: a compiler for C reads them.";
+        return &d_does_not_compile_c_plus_plus;
     if (has_any_line(text, python) && !(strchr(text, ';') && strstr(text, "#include")))
-        return "this seems to be Python. The kit's programs are C.";
+        return &d_does_not_compile_python;
     if (has_any_line(text, fortran) && !strstr(text, "#include"))
-        return "this seems to be Fortran. The kit's programs are C.";
+        return &d_does_not_compile_fortran;
     if (!strpbrk(text, ";{}"))
-        return "this seems to be plain text, no program. The kit's programs are C.";
-    if (!strpbrk(text, "{}"))
-        return "there is no function in the file: a text about the program, perhaps, or a part of "
-               "it. It has to be the whole program.";
-    return NULL;
+        return &d_does_not_compile_plain_text;
+    return strpbrk(text, "{}") ? NULL : &d_does_not_compile_no_function;
 }
 
 // ---- The judgement.
 
-static char *likely_mistake_of(const char *file, int status, const char *messages)
+// `own`: the text, where it is made of what the file shows; to be freed.
+static Diagnosis likely_mistake_of(const char *file, int status, const char *messages, char **own)
 {
-    char *text = beginning_of(file), *name = collision(messages), *mistake;
+    char *text = beginning_of(file), *name = collision(messages);
     char *defined = name_after(messages, "error: the program defines "); // compile-step says it
-    const char *language = other_language(text);
-    const char *kind = file_kind(file);
+    const Diagnosis *mistake = &d_does_not_compile, *language = other_language(text),
+                    *kind = file_kind(file);
     if (kind)
-        mistake = format_text("%s", kind);
+        mistake = kind;
     else if (status > 128)
-        mistake =
-            format_text("the compiler did not come to an end. Does the file include itself, or "
-                        "something endless?");
+        mistake = &d_does_not_compile_no_end;
     else if (text[strspn(text, " \t\r\n")] == '\0')
-        mistake = format_text("the file is empty.");
+        mistake = &d_does_not_compile_empty;
     else if (strstr(messages, ": No such file or directory"))
-        mistake = format_text("an #include names a file that a check does not show. It shows the "
-                              "system's headers, the kit's, and this file alone: it has to be the "
-                              "whole program.");
+        mistake = &d_does_not_compile_include;
     else if (strstr(messages, "error: a symbol is no name of C"))
-        mistake = format_text("asm(...) gives something a name that C does not have; give it "
-                              "another one.");
+        mistake = &d_does_not_compile_asm;
     else if (defined)
-        mistake = format_text("%s is a function of MPI or of cJSON, which the library calls, too; "
-                              "give yours another name.",
-                              defined);
+        *own = format_text("%s is a function of MPI or of cJSON, which the library calls, too; "
+                           "give yours another name.",
+                           defined);
     else if (name)
-        mistake = format_text("%s is a function of the library; give yours another name.", name);
+        *own = format_text("%s is a function of the library; give yours another name.", name);
     else if (language)
-        mistake = format_text("%s", language);
+        mistake = language;
     else if (strstr(messages, "undefined reference to `main'"))
-        mistake = format_text("there is no main() in the file: is its name spelled so, and does "
-                              "nothing hide it (a comment that does not end, an #if)?");
+        mistake = &d_does_not_compile_no_main;
     else if (strstr(messages, "undefined reference"))
-        mistake = format_text("a function is called that is nowhere: is its name spelled as in the "
-                              "headers (make doc NAME=... shows it)?");
-    else
-        mistake = format_text("the compiler names the line and what it stumbled over; the first "
-                              "error is the one to look at.");
+        mistake = &d_does_not_compile_undefined;
     free(text);
     free(name);
     free(defined);
-    return mistake;
+    return (Diagnosis){mistake->name, *own ? *own : mistake->mistake, NULL};
 }
 
 // What the compiler says of bytes that are no text says nothing.
@@ -199,10 +188,10 @@ bool judge_compiler(const char *file, int status, const char *messages, Report *
     messages = messages ? messages : "";
     const char *warning = strstr(messages, " warning: ");
     if (status != 0) {
-        char *mistake = likely_mistake_of(file, status, messages);
-        report_failure(report, COMPILES, &(Diagnosis){"does-not-compile", mistake, NULL},
-                       evidence_of_compiler(file, messages));
-        free(mistake);
+        char *own = NULL;
+        Diagnosis mistake = likely_mistake_of(file, status, messages, &own);
+        report_failure(report, COMPILES, &mistake, evidence_of_compiler(file, messages));
+        free(own);
         return false;
     }
     report_ok(report, COMPILES);

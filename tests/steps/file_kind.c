@@ -1,6 +1,7 @@
 // Kinds of files, as the program `file` tells them apart.
 
 #include "file_kind.h"
+#include "diagnoses/file_kind.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -13,53 +14,43 @@
 typedef struct {
     size_t at, length;
     const char *bytes;
-    const char *words;
+    const Diagnosis *diagnosis;
 } Kind;
 
 #define WITH_LENGTH(bytes) sizeof(bytes) - 1, bytes
 
-static const char word[] = "the file is a document of a word processor, not a C program. Save the "
-                           "program as plain text, or copy it into an editor for programs.";
-static const char picture[] = "the file is a picture. Hand in the program's text.";
-static const char archive[] = "the file is an archive (tar, rar, 7z, xz, bzip2 or zstd). Hand in "
-                              "the C file that is in it.";
-static const char compiled[] = "the file is a compiled program. Hand in its source, a C file.";
-static const char utf_16[] = "the file is UTF-16: save it as UTF-8. An editor has this as "
-                             "\"encoding\", in the status line or where it saves a file.";
-
 static const Kind kinds[] = {
-    {0, WITH_LENGTH("\xff\xfe"), utf_16},
-    {0, WITH_LENGTH("\xfe\xff"), utf_16},
-    {0, WITH_LENGTH("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), word},
-    {0, WITH_LENGTH("{\\rtf"), word},
-    {30, WITH_LENGTH("[Content_Types].xml"), word},
-    {30, WITH_LENGTH("mimetypeapplication/vnd.oasis"), word},
-    {0, WITH_LENGTH("PK\x03\x04"), "the file is a zip archive. Hand in the C file that is in it."},
-    {0, WITH_LENGTH("PK\x05\x06"), "the file is a zip archive, and nothing is in it."},
-    {0, WITH_LENGTH("\x1f\x8b"),
-     "the file is compressed by gzip. Hand in the C file that is in it."},
-    {0, WITH_LENGTH("Rar!\x1a\x07"), archive},
-    {0, WITH_LENGTH("7z\xbc\xaf\x27\x1c"), archive},
-    {0, WITH_LENGTH("\3757zXZ"), archive},
-    {0, WITH_LENGTH("BZh"), archive},
-    {0, WITH_LENGTH("\x28\xb5\x2f\xfd"), archive},
-    {257, WITH_LENGTH("ustar"), archive},
-    {0, WITH_LENGTH("\177ELF"), compiled},
-    {0, WITH_LENGTH("MZ"), compiled},
-    {0, WITH_LENGTH("!<arch>\n"), compiled},
-    {0, WITH_LENGTH("\xfe\xed\xfa\xce"), compiled},
-    {0, WITH_LENGTH("\xfe\xed\xfa\xcf"), compiled},
-    {0, WITH_LENGTH("\xce\xfa\xed\xfe"), compiled},
-    {0, WITH_LENGTH("\xcf\xfa\xed\xfe"), compiled},
-    {0, WITH_LENGTH("\xca\xfe\xba\xbe"), compiled},
-    {0, WITH_LENGTH("%PDF-"), "the file is a PDF. Hand in the program's text, a C file."},
-    {0, WITH_LENGTH("\211PNG"), picture},
-    {0, WITH_LENGTH("\xff\xd8\xff"), picture},
-    {0, WITH_LENGTH("GIF8"), picture},
-    {0, WITH_LENGTH("II*\0"), picture},
-    {0, WITH_LENGTH("MM\0*"), picture},
-    {8, WITH_LENGTH("WEBP"), picture},
-    {4, WITH_LENGTH("ftyp"), picture},
+    {0, WITH_LENGTH("\xff\xfe"), &d_does_not_compile_utf_16},
+    {0, WITH_LENGTH("\xfe\xff"), &d_does_not_compile_utf_16},
+    {0, WITH_LENGTH("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), &d_does_not_compile_word},
+    {0, WITH_LENGTH("{\\rtf"), &d_does_not_compile_word},
+    {30, WITH_LENGTH("[Content_Types].xml"), &d_does_not_compile_word},
+    {30, WITH_LENGTH("mimetypeapplication/vnd.oasis"), &d_does_not_compile_word},
+    {0, WITH_LENGTH("PK\x03\x04"), &d_does_not_compile_zip},
+    {0, WITH_LENGTH("PK\x05\x06"), &d_does_not_compile_empty_zip},
+    {0, WITH_LENGTH("\x1f\x8b"), &d_does_not_compile_gzip},
+    {0, WITH_LENGTH("Rar!\x1a\x07"), &d_does_not_compile_archive},
+    {0, WITH_LENGTH("7z\xbc\xaf\x27\x1c"), &d_does_not_compile_archive},
+    {0, WITH_LENGTH("\3757zXZ"), &d_does_not_compile_archive},
+    {0, WITH_LENGTH("BZh"), &d_does_not_compile_archive},
+    {0, WITH_LENGTH("\x28\xb5\x2f\xfd"), &d_does_not_compile_archive},
+    {257, WITH_LENGTH("ustar"), &d_does_not_compile_archive},
+    {0, WITH_LENGTH("\177ELF"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("MZ"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("!<arch>\n"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("\xfe\xed\xfa\xce"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("\xfe\xed\xfa\xcf"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("\xce\xfa\xed\xfe"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("\xcf\xfa\xed\xfe"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("\xca\xfe\xba\xbe"), &d_does_not_compile_compiled},
+    {0, WITH_LENGTH("%PDF-"), &d_does_not_compile_pdf},
+    {0, WITH_LENGTH("\211PNG"), &d_does_not_compile_picture},
+    {0, WITH_LENGTH("\xff\xd8\xff"), &d_does_not_compile_picture},
+    {0, WITH_LENGTH("GIF8"), &d_does_not_compile_picture},
+    {0, WITH_LENGTH("II*\0"), &d_does_not_compile_picture},
+    {0, WITH_LENGTH("MM\0*"), &d_does_not_compile_picture},
+    {8, WITH_LENGTH("WEBP"), &d_does_not_compile_picture},
+    {4, WITH_LENGTH("ftyp"), &d_does_not_compile_picture},
 };
 
 static size_t read_beginning(const char *path, char bytes[BEGINNING])
@@ -89,20 +80,19 @@ static bool begins_with_tag(const char *bytes, size_t count, const char *tag)
     return count - at >= length && strncasecmp(bytes + at, tag, length) == 0;
 }
 
-const char *file_kind(const char *path)
+const Diagnosis *file_kind(const char *path)
 {
     char bytes[BEGINNING];
     size_t count = read_beginning(path, bytes);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (count >= kinds[i].at + kinds[i].length &&
             memcmp(bytes + kinds[i].at, kinds[i].bytes, kinds[i].length) == 0)
-            return kinds[i].words;
+            return kinds[i].diagnosis;
     if (is_utf_16(bytes, count))
-        return utf_16;
+        return &d_does_not_compile_utf_16;
     if (begins_with_tag(bytes, count, "<!doctype html") || begins_with_tag(bytes, count, "<html"))
-        return "the file is a page of the web (HTML), perhaps the one that shows the program, or "
-               "one that asks to log in. Download the C file itself.";
-    return memchr(bytes, '\0', count) ? "the file is no text, though its name says so." : NULL;
+        return &d_does_not_compile_html;
+    return memchr(bytes, '\0', count) ? &d_does_not_compile_no_text : NULL;
 }
 
 char *first_bytes(const char *path)

@@ -3,8 +3,10 @@
 #ifndef HVDLAB_STEPS_FILE_KIND_H
 #define HVDLAB_STEPS_FILE_KIND_H
 
-// A sentence about it; NULL: it may be a C program.
-const char *file_kind(const char *path);
+#include "report.h"
+
+// The diagnosis; NULL: it may be a C program.
+const Diagnosis *file_kind(const char *path);
 
 // "FF FE 23 00": its first bytes. The caller frees it.
 char *first_bytes(const char *path);
