@@ -88,19 +88,16 @@ static bool carries_variables(const cJSON *call)
            strcmp(name, "metrics") != 0 && event_number(call, "bytes") > words;
 }
 
-static int first_compile(const Events *events)
-{
-    return event_find(events, "compile", 0);
-}
-
-// On some rank, between that compile() and the first step: later it may be gradients that travel.
-static bool sent_since(const Run *run, int (*compile)(const Events *events))
+// On some rank, between the first or the last compile() and the first step: later it may be gradients
+// that travel.
+static bool sent_since(const Run *run, bool last)
 {
     for (int r = 0; r < run->ranks; r++) {
         const Events *events = &run->traces.of[r];
         int first_step = event_find(events, "gradient", 0);
         int end = first_step < 0 ? events->count : first_step;
-        for (int i = compile(events); i >= 0 && i < end; i++)
+        for (int i = last ? last_compile(events) : event_find(events, "compile", 0);
+             i >= 0 && i < end; i++)
             if (carries_variables(events->items[i]))
                 return true;
     }
@@ -109,7 +106,7 @@ static bool sent_since(const Run *run, int (*compile)(const Events *events))
 
 static bool variables_were_sent(const Run *run)
 {
-    return sent_since(run, first_compile);
+    return sent_since(run, false);
 }
 
 // After the training.
@@ -188,7 +185,7 @@ static bool changed_since_compile(const Run *run)
 // Something was sent before training, and yet the weights differ.
 static const Diagnosis *sent_without_effect(const Run *run)
 {
-    if (!sent_since(run, last_compile))
+    if (!sent_since(run, true))
         return &d_broadcast_of_another_model;
     return changed_since_compile(run) ? &d_broadcast_incomplete : &d_broadcast_without_effect;
 }

@@ -6,7 +6,6 @@
 #include "diagnoses/rates.h"
 
 #include <math.h>
-#include <string.h>
 #include "base/memory.h"
 
 double steps_per_epoch(const Run *run)
@@ -20,12 +19,11 @@ Rates rates_read(const Run *run, int rank)
     Rates rates = {.items = allocate((size_t)event_count(events, "step") + 1, sizeof *rates.items)};
     const cJSON *apply = NULL;
     EACH_EVENT (event, events) {
-        const char *name = event_text(event, "event");
-        if (strcmp(name, "apply") == 0)
+        if (event_is(event, "apply"))
             apply = event;
-        if (strcmp(name, "fit_end") == 0)
+        if (event_is(event, "fit_end"))
             break;
-        if (strcmp(name, "step") != 0)
+        if (!event_is(event, "step"))
             continue;
         rates.items[rates.count++] =
             (RateOfUpdate){.epoch = event_int(event, "epoch"),

@@ -293,12 +293,10 @@ Fault sums_fault(const void *item)
 
 bool in_shards(const Runs *runs, Report *report)
 {
+    if (!all_ranks_have(runs, "piece_updated", PARTS, &d_not_in_shards,
+                        "updated pieces of the model", report))
+        return false;
     for (const Run *run = runs->items; run < runs_end(runs); run++) {
-        RankSet ranks = ranks_with(&run->traces, "piece_updated");
-        if (ranks != all_ranks(run->ranks))
-            return report_failure_in(report, runs, run, PARTS, &d_not_in_shards,
-                                     "%s of %d updated pieces of the model", rank_names(ranks).text,
-                                     run->ranks);
         const char *name = event_text(event_last(&run->traces.of[0], "compile"), "optimizer");
         if (strcmp(name, "Adam") != 0)
             return report_failure_in(report, runs, run, PARTS, &d_optimizer_changed,

@@ -287,26 +287,26 @@ char *whereabouts(const Traces *traces)
 
 // ---- Which ranks wait for what.
 
-RankSet ranks_waiting_for(const Traces *traces, const char *name)
+// In a call that began with such an event, of that name; NULL: of any.
+static RankSet ranks_waiting_in(const Traces *traces, const char *event, const char *name)
 {
     RankSet ranks = 0;
     for (int r = 0; r < traces->ranks; r++) {
         const cJSON *call = awaited_call(traces, r);
-        if (call && event_is(call, "collective_begin") && event_has(call, "name", name))
+        if (event_is(call, event) && (!name || event_has(call, "name", name)))
             ranks |= 1u << r;
     }
     return ranks;
 }
 
+RankSet ranks_waiting_for(const Traces *traces, const char *name)
+{
+    return ranks_waiting_in(traces, "collective_begin", name);
+}
+
 RankSet ranks_waiting_for_messages(const Traces *traces)
 {
-    RankSet ranks = 0;
-    for (int r = 0; r < traces->ranks; r++) {
-        const cJSON *call = awaited_call(traces, r);
-        if (call && event_is(call, "message_begin"))
-            ranks |= 1u << r;
-    }
-    return ranks;
+    return ranks_waiting_in(traces, "message_begin", NULL);
 }
 
 RankSet busy_ranks(const Traces *traces)
