@@ -3,6 +3,7 @@
 #include "answer_sheet.h"
 #include "diagnoses/answer_sheet.h"
 
+#include <stdlib.h>
 #include <strings.h>
 
 #define HAS_SEED "the sheet has a seed, and the library gets it"
@@ -44,9 +45,19 @@ static bool has_seed(const Runs *runs, const char *event, int count, Report *rep
     return report_ok(report, HAS_SEED);
 }
 
-bool judge_sheet(const Runs *runs, const char *event, int count, Report *report)
+void judge_sheet(const Runs *runs, const char *event, int count, const char *what,
+                 Fault (*fault)(const Run *run, int number), Report *report)
 {
-    return has_seed(runs, event, count, report) && has_own_seed(runs, report);
+    if (!has_seed(runs, event, count, report) || !has_own_seed(runs, report))
+        return;
+    for (int number = 1; number <= count; number++) {
+        char *property = format_text("%s %d is as the sheet describes it", what, number);
+        Fault found = NO_FAULT;
+        for (const Run *run = runs->items; run < runs_end(runs) && !found.diagnosis; run++)
+            found = fault(run, number);
+        report_property(report, property, found.diagnosis, found.evidence);
+        free(property);
+    }
 }
 
 bool is_one_of(const char *name, const char *const *names)

@@ -7,9 +7,10 @@
 #include "judge.h"
 
 // Judges that in each run rank 0 has `count` events of this name, which the library's function traces
-// if it is called once and has a seed, and that the seed is the student's own. Returns whether all
-// of this holds.
-bool judge_sheet(const Runs *runs, const char *event, int count, Report *report);
+// if it is called once and has a seed, and that the seed is the student's own. If all of this holds,
+// judges each answer, from 1: `what` it is about.
+void judge_sheet(const Runs *runs, const char *event, int count, const char *what,
+                 Fault (*fault)(const Run *run, int number), Report *report);
 
 // The seed of a sheet that is judged.
 uint64_t sheet_seed(const Run *run);

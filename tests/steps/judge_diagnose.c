@@ -101,22 +101,14 @@ static Fault run_fault(const Run *run, int number)
 {
     int steps[RUNS];
     broken_steps(sheet_seed(run), steps);
-    const cJSON *symptom = event_nth(&run->traces.of[0], "symptom", number);
-    return symptom_fault(steps[number], event_int(symptom, "step"), event_text(symptom, "shown"));
+    const cJSON *symptom = event_nth(&run->traces.of[0], "symptom", number - 1);
+    return symptom_fault(steps[number - 1], event_int(symptom, "step"),
+                         event_text(symptom, "shown"));
 }
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (!judge_sheet(runs, "symptom", RUNS, report))
-        return;
-    for (int number = 0; number < RUNS; number++) {
-        char *property = format_text("run %d is as the sheet describes it", number + 1);
-        Fault fault = NO_FAULT;
-        for (const Run *run = runs->items; run < runs_end(runs) && !fault.diagnosis; run++)
-            fault = run_fault(run, number);
-        report_property(report, property, fault.diagnosis, fault.evidence);
-        free(property);
-    }
+    judge_sheet(runs, "symptom", RUNS, "run", run_fault, report);
 }
 
 JUDGE("diagnose", judge)

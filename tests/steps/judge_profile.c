@@ -12,8 +12,6 @@
 
 // A training as it is, and as the sheet describes it.
 typedef struct {
-    const Run *run;
-    int number;
     Finding flaw, finding; // of the flaw: no span
     double step;           // milliseconds of a step in this run
 } Case;
@@ -52,8 +50,6 @@ static Case case_of(const Run *run, int training)
         at = event_find(events, "flaw", at) + 1;
     int found = event_find(events, "finding", at), trained = event_find(events, "flaw_trained", at);
     Case c = {
-        .run = run,
-        .number = training,
         .flaw = finding_of(events->items[at - 1]),
         .finding = finding_of(found < 0 ? NULL : events->items[found]),
         .step = event_number(trained < 0 ? NULL : events->items[trained], "milliseconds"),
@@ -164,34 +160,20 @@ static Fault wrong_remedy(const Case *c)
                : fault_with(&d_wrong_remedy, ".remedy = %d", (int)remedy);
 }
 
-static Fault case_fault(const Case *c)
+static Fault case_fault(const Run *run, int training)
 {
+    const Case c = case_of(run, training);
     Fault (*const faults[])(const Case *) = {wrong_rank,         not_answered, wrong_span,
                                              wrong_milliseconds, wrong_pieces, wrong_remedy};
     Fault fault = NO_FAULT;
     for (size_t i = 0; i < sizeof faults / sizeof *faults && !fault.diagnosis; i++)
-        fault = faults[i](c);
+        fault = faults[i](&c);
     return fault;
-}
-
-static void judge_training(const Runs *runs, int training, Report *report)
-{
-    char *property = format_text("training %d is as the sheet describes it", training);
-    Fault fault = NO_FAULT;
-    for (const Run *run = runs->items; run < runs_end(runs) && !fault.diagnosis; run++) {
-        Case c = case_of(run, training);
-        fault = case_fault(&c);
-    }
-    report_property(report, property, fault.diagnosis, fault.evidence);
-    free(property);
 }
 
 static void judge(const Runs *runs, Report *report)
 {
-    if (!judge_sheet(runs, "flaw", TRAININGS, report))
-        return;
-    for (int training = 1; training <= TRAININGS; training++)
-        judge_training(runs, training, report);
+    judge_sheet(runs, "flaw", TRAININGS, "training", case_fault, report);
 }
 
 JUDGE("profile", judge)

@@ -57,6 +57,6 @@ bool judge_each(const Runs *runs, const char *property,
 Fault saved_names_fault(const Run *run);
 
 // Reports whether "best" is the best epoch (saved_best.c).
-bool judge_saved_best(const Runs *runs, Report *report);
+void judge_saved_best(const Runs *runs, Report *report);
 
 #endif

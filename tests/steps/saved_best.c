@@ -169,10 +169,7 @@ static Fault best_fault(const Runs *runs, const Run *run)
     return fault;
 }
 
-bool judge_saved_best(const Runs *runs, Report *report)
+void judge_saved_best(const Runs *runs, Report *report)
 {
-    for (const Run *run = runs->items; run < runs_end(runs); run++)
-        if (!report_fault(report, runs, run, BEST, best_fault(runs, run)))
-            return false;
-    return report_ok(report, BEST);
+    judge_each(runs, BEST, best_fault, report);
 }
