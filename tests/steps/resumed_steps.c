@@ -40,7 +40,6 @@ const cJSON *event_before(const Events *events, const char *name, int place)
 
 // A step that is not the same in both runs.
 typedef struct {
-    const Run *run, *whole;
     int rank;
     const Events *events, *other; // of the rank in both
     int at, there;                // the step in these
@@ -55,7 +54,7 @@ static bool same_state(const cJSON *a, const cJSON *b)
 // The rank's first step that differs; false: none does.
 static bool find_difference(const Run *run, const Run *whole, int rank, Difference *d)
 {
-    *d = (Difference){run, whole, rank, &run->traces.of[rank], &whole->traces.of[rank], -1, -1};
+    *d = (Difference){rank, &run->traces.of[rank], &whole->traces.of[rank], -1, -1};
     EACH (at, d->events, "step") {
         const cJSON *step = d->events->items[at];
         d->at = at;

@@ -53,7 +53,6 @@ Worker worker_of(const Run *run, int rank)
     const Events *events = &run->traces.of[rank];
     int images = (int)run_flag(run, "--images ");
     return (Worker){.run = run,
-                    .rank = rank,
                     .train = stream_of(events, "train"),
                     .test = stream_of(events, "test"),
                     .shard = (images - rank + run->ranks - 1) / run->ranks,

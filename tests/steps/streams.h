@@ -27,7 +27,6 @@ typedef struct {
 
 typedef struct {
     const Run *run;
-    int rank;
     Stream train, test;
     int shard;      // of training images; of test images it is the same
     int batch_size; // that was asked for

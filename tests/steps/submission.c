@@ -48,7 +48,7 @@ static void hash(const char *path, Submission *submission)
 
 Submission submission_take(const char *path, const char *copy)
 {
-    Submission submission = {.path = path};
+    Submission submission = {0};
     copy_file(path, copy);
     hash(copy, &submission);
     return submission;

@@ -8,7 +8,6 @@
 #define SHA256_DIGITS 64
 
 typedef struct {
-    const char *path;
     char sha256[SHA256_DIGITS + 1];    // of its bytes
     char sha256_lf[SHA256_DIGITS + 1]; // of its text with the line ends that the kit's files have
 } Submission;
