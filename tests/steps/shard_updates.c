@@ -27,6 +27,26 @@ bool moves_values(const cJSON *event)
             (event_number(event, "bytes") > words || event_number(event, "room") > words));
 }
 
+// A ring's all-reduce is a reduce-scatter and an all-gather.
+double bytes_received(const Run *run, const cJSON *event, int rank)
+{
+    if (event_is(event, "message_begin"))
+        return event_int(event, "from") == rank ? 0 : fmax(event_number(event, "room"), 0);
+    double bytes = event_number(event, "bytes");
+    const char *function = event_text(event, "function");
+    bool is_root = event_int(event, "root") == rank;
+    if (strstr(function, "llgather") || strcmp(function, "MPI_Alltoall") == 0 ||
+        strcmp(function, "MPI_Ialltoall") == 0)
+        return bytes * (run->ranks - 1);
+    if (is_allreduce(event))
+        return 2 * bytes * (run->ranks - 1) / run->ranks;
+    if (strstr(function, "cast"))
+        return is_root ? 0 : bytes;
+    if (strstr(function, "ather"))
+        return is_root ? bytes * (run->ranks - 1) : 0;
+    return bytes;
+}
+
 int pieces_of(const Run *run)
 {
     int pieces = 0;
@@ -63,11 +83,22 @@ static void take_exchange(ShardUpdate *update, int rank, PieceOf *piece, bool up
         *(updating ? &piece->summed_after : &piece->whole_sums) += event_number(event, "bytes");
 }
 
+static void count_bytes(ShardUpdate *update, int rank, bool ready, bool updating,
+                        const cJSON *event)
+{
+    double bytes = bytes_received(update->run, event, rank);
+    if (!ready)
+        *(updating ? &update->in_updates : &update->in_passes) += bytes;
+    else if (!strstr(event_text(event, "function"), "educe"))
+        update->in_ready += bytes;
+}
+
 // Reads the update of a rank that begins at event `at`; returns the place after it, or -1.
 static int read_update(const Events *events, int at, ShardUpdate *update, int rank)
 {
     PieceOf *piece = NULL;                // whose function runs, or ran last
     bool updating = false, aside = false; // aside: in a function for a pass
+    bool ready = false;                   // in one that gets gradients
     for (int i = at; i < events->count; i++) {
         const cJSON *event = events->items[i];
         if (event_is(event, "pass_begin") || event_is(event, "pass_computed")) {
@@ -79,6 +110,10 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
                 return -1;
             piece->length = event_int(event, "count");
             piece->gradients = event_number(event, "value");
+            update->all += rank == 0 ? piece->length * (double)sizeof(float) : 0;
+            ready = true;
+        } else if (event_is(event, "piece_end")) {
+            ready = false;
         } else if (event_is(event, "gradient")) {
             updating = true;
             piece = NULL;
@@ -97,8 +132,10 @@ static int read_update(const Events *events, int at, ShardUpdate *update, int ra
             piece->weights = event_number(event, "weights");
         } else if (event_is(event, "step")) {
             return i + 1;
-        } else if (!aside && moves_values(event)) {
-            take_exchange(update, rank, piece, updating, event);
+        } else if (moves_values(event)) {
+            count_bytes(update, rank, ready, updating, event);
+            if (!aside)
+                take_exchange(update, rank, piece, updating, event);
         }
     }
     return -1;

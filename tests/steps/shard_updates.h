@@ -46,7 +46,14 @@ typedef struct {
     PieceOf of[MAX_RANKS][MAX_PIECES];
     int pieces; // the most that a rank has
     int number; // of the update, from 1
+    double all; // bytes of all weights
+    // Bytes that all ranks together receive in functions for passes, for updates, and, by other calls
+    // than sums, in those that get gradients.
+    double in_passes, in_updates, in_ready;
 } ShardUpdate;
+
+// Bytes that a rank gets from others by a call, whose begin this event is.
+double bytes_received(const Run *run, const cJSON *event, int rank);
 
 // How many pieces the model has.
 int pieces_of(const Run *run);

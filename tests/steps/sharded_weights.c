@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/memory.h"
 
 #define WEIGHTS "in each pass of a layer all workers have the weights of all parts"
@@ -272,81 +271,11 @@ static void judge_growth(const Runs *runs, Report *report)
 
 // ---- What travels.
 
-// Bytes in a step: of all weights; received by all ranks together in functions for passes and for
-// updates.
-typedef struct {
-    const Run *run;
-    int number;
-    double all, in_passes, in_updates;
-    double in_ready; // in functions that get gradients, by other calls than sums
-} StepBytes;
-
-// A ring's all-reduce is a reduce-scatter and an all-gather.
-double bytes_received(const Run *run, const cJSON *event, int rank)
-{
-    if (event_is(event, "message_begin"))
-        return event_int(event, "from") == rank ? 0 : fmax(event_number(event, "room"), 0);
-    double bytes = event_number(event, "bytes");
-    const char *function = event_text(event, "function");
-    bool is_root = event_int(event, "root") == rank;
-    if (strstr(function, "llgather") || strcmp(function, "MPI_Alltoall") == 0 ||
-        strcmp(function, "MPI_Ialltoall") == 0)
-        return bytes * (run->ranks - 1);
-    if (is_allreduce(event))
-        return 2 * bytes * (run->ranks - 1) / run->ranks;
-    if (strstr(function, "cast"))
-        return is_root ? 0 : bytes;
-    if (strstr(function, "ather"))
-        return is_root ? bytes * (run->ranks - 1) : 0;
-    return bytes;
-}
-
-static bool read_step(const Events *events, int *at, StepBytes *step, int rank)
-{
-    bool updating = false, ready = false;
-    for (; *at < events->count; ++*at) {
-        const cJSON *event = events->items[*at];
-        if (event_is(event, "piece")) {
-            step->all += rank == 0 ? event_number(event, "count") * (double)sizeof(float) : 0;
-            ready = true;
-        } else if (event_is(event, "piece_end")) {
-            ready = false;
-        } else if (event_is(event, "gradient")) {
-            updating = true;
-        } else if (event_is(event, "step")) {
-            ++*at;
-            return true;
-        } else if (ready && moves_values(event)) {
-            if (!strstr(event_text(event, "function"), "educe"))
-                step->in_ready += bytes_received(step->run, event, rank);
-        } else if (moves_values(event)) {
-            *(updating ? &step->in_updates : &step->in_passes) +=
-                bytes_received(step->run, event, rank);
-        }
-    }
-    return false;
-}
-
-static Fault each_step(const Runs *runs, const Run *run, ItemFault fault)
-{
-    (void)runs;
-    int at[MAX_RANKS] = {0};
-    for (int number = 1;; number++) {
-        StepBytes step = {.run = run, .number = number};
-        for (int r = 0; r < run->ranks; r++)
-            if (!read_step(&run->traces.of[r], &at[r], &step, r))
-                return NO_FAULT;
-        Fault found = (*fault)(&step);
-        if (found.diagnosis)
-            return found;
-    }
-}
-
 // The first step begins with the broadcast of all weights. Two layers may keep theirs between the
 // passes. Where nothing is seen to travel the program does it in a way that is not seen.
 static Fault once_fault(const void *item)
 {
-    const StepBytes *step = item;
+    const ShardUpdate *step = item;
     double others = (step->run->ranks - 1.0) * step->all; // of all ranks, for one pass
     bool late = step->in_updates > others / 2;
     bool copied = step->in_passes > 0 && step->in_passes + step->in_ready < 1.4 * others;
@@ -382,7 +311,7 @@ void judge_sharded_weights(const Runs *runs, Report *report)
 {
     judge_items(runs, each_update, of_updates, report);
     judge_items(runs, each_pass, of_passes, report);
-    judge_items(runs, each_step, of_steps, report);
+    judge_items(runs, each_update, of_steps, report);
     if (report_passed(report))
         judge_growth(runs, report);
 }

@@ -14,7 +14,4 @@ bool weights_are_sharded(const Runs *runs, Report *report);
 // Then all properties.
 void judge_sharded_weights(const Runs *runs, Report *report);
 
-// Bytes that a rank gets from others by a call, whose begin this event is.
-double bytes_received(const Run *run, const cJSON *event, int rank);
-
 #endif
