@@ -55,8 +55,8 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name);
 bool same_plan(const RunPlan *a, const RunPlan *b);
 
 // Makes what does not matter in a run a function of the seed: random numbers (HVDLAB_SEED), the
-// nodes' numbers, and the length of the longest array (but one that is about its chunks). Nothing that a right program may rely on
-// changes. Its new texts stay.
+// nodes' numbers, and the length of the longest array, but of one that is about its chunks. Nothing
+// that a right program may rely on changes. Its new texts stay.
 void vary_plan(RunPlan *plan, uint64_t seed);
 
 // "step 3" or "ring"; the caller frees it.
