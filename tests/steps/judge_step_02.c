@@ -4,6 +4,9 @@
 #include "six_steps.h"
 #include "diagnoses/judge_step_02.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #define ROOT ((RankSet)1)
 
 // The ranks whose event `name` has a verbose that isn't 0.
@@ -97,7 +100,28 @@ static Fault lines_fault(const Run *run)
                    lines_evidence(run)};
 }
 
+// Only what prints stands inside `if (verbose)`: the stop rule is every rank's, or some train on without the root. (Once
+// they average gradients those hang: another diagnosis.)
+static Fault stop_fault(const Run *run)
+{
+    RankSet stopping = 0;
+    char *evidence = NULL;
+    for (int r = 0; r < run->ranks; r++) {
+        const char *callbacks = event_text(event_nth(&run->traces.of[r], "fit", 0), "callbacks");
+        bool stops = strstr(callbacks, "stop_at_accuracy") != NULL;
+        stopping |= stops ? 1u << r : 0;
+        text_add(&evidence, "%srank %d: %s", r ? ", " : "", r,
+                 stops ? "stop_at_accuracy" : "no stop_at_accuracy");
+    }
+    if ((stopping & ROOT) && stopping != ranks_with(&run->traces, "fit") &&
+        !ranks_with(&run->traces, "distributed"))
+        return (Fault){&d_stops_on_some_ranks, evidence};
+    free(evidence);
+    return NO_FAULT;
+}
+
 PROPERTIES("step_02", {"fit() shows its progress on the root alone", fit_fault},
            {"evaluate() does, too", evaluate_fault},
-           {"what else is printed comes from the root alone", lines_fault})
+           {"what else is printed comes from the root alone", lines_fault},
+           {"every rank has the rule that stops at the target accuracy", stop_fault})
 ENDS("step_02", &six_steps)
