@@ -209,8 +209,7 @@ foreign_in_build()
         done
         # Working folders of scripts and tests; folders with a mark and builds, which were looked at; a class's. Files with names of the kit's; empty files.
         find . -mindepth 1 \( -path ./measure -o -path ./cluster -o -path ./slurm -o -path ./fresh -o -path ./arm -o -path ./corpus -o -path ./found \
-            -o -path ./grading -o -path ./traces -o -path './graders*' \
-            -o -type d ! -path './*/*' \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
+            -o -path './graders*' -o -type d ! -path './*/*' \( -exec test -e '{}/settings.compile' \; -o -exec test -e "{}/$mark" \; \
             -o -exec test -e '{}/grades.json' \; -o -exec test -e '{}/hvdlab.git' \; \) \) -prune -o \
             ! -type d ! -empty ! -name "$mark" -print | grep -vxE "\./($built_names)" | while read -r part; do
             is_product "$part" || is_verdict "$part" "$kit" || echo "${part#./}"

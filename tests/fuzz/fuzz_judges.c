@@ -42,7 +42,7 @@ static Run read_run(const Exercise *exercise, int number)
 {
     const char *traces = getenv("FUZZ_TRACES");
     Run run = {.plan = exercise->runs[number], .text = format_text("%s", "")};
-    char *name = format_text("%s/%s/%d-%s", traces ? traces : "build/traces", exercise->name,
+    char *name = format_text("%s/%s/%d-%s", traces ? traces : "build/corpus/traces", exercise->name,
                              number + 1, run.plan.name),
          *output = format_text("%s/output", name);
     int trace = open_folder(name, "trace"), work = open_folder(name, "work");

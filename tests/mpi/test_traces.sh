@@ -3,25 +3,12 @@
 #
 # What traces say of messages between two ranks, of who moves, of the images that ranks drew, and of files;
 # that sends can be made to end only when they are received, a rank be killed at an event, and names of
-# files be seen late; and that whoever asks where a rank is gets the answer that HVD_LAYOUT gives. Programs of a few lines are compiled for it in BUILD/traces.
+# files be seen late; and that whoever asks where a rank is gets the answer that HVD_LAYOUT gives. Programs of a few lines are
+# compiled for it.
 
-set -u
-export LC_ALL=C
-build=${BUILD:-build}
-folder=$build/traces
+. tests/lib.sh
 unset HVDLAB_DEVICES HVD_RANKS_PER_NODE HVD_LAYOUT HVD_FUSION_THRESHOLD HVDLAB_TRACE HVDLAB_SYNCHRONOUS_SENDS
 eval "$(common/scripts/mpi.sh env)"
-failures=0
-patience=${CK_TIMEOUT_MULTIPLIER:-1}
-
-fail()
-{
-    echo "FAIL  $1"
-    failures=$((failures + 1))
-}
-
-rm -rf "$folder"
-mkdir -p "$folder" || exit 2
 
 # compile NAME: the program on standard input, after what all of them begin with.
 compile()
@@ -382,5 +369,4 @@ awk '
     /"event":"(gradient|apply)"/ { if (differ(sum, field("value"))) wrong++; if (/"apply"/ && differ(sqrt(squares), 0.01)) wrong++; sum = squares = 0 }
     END { exit wrong > 0 }' "$folder/trace/rank-0.jsonl" || fail "norms and fingerprints of variables are not those of all gradients"
 
-[[ $failures -eq 0 ]] && echo "all as promised"
-exit $((failures > 0))
+conclude
