@@ -105,11 +105,15 @@ FileHash file_hash(int file)
 
 void file_replace(const char *path, const char *bytes, size_t size)
 {
-    char *fresh = format_text("%s.new", path);
-    FILE *file = fopen(fresh, "we");
+    char *fresh = format_text("%s.new-%d", path, (int)getpid());
+    FILE *file = fopen(fresh, "wxe"); // nobody else's
     if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0 ||
-        rename(fresh, path) != 0)
-        die("cannot write %s: %s", path, strerror(errno));
+        rename(fresh, path) != 0) {
+        int reason = errno; // unlink would overwrite it
+        if (file)
+            unlink(fresh);
+        die("cannot write %s: %s", path, strerror(reason));
+    }
     free(fresh);
 }
 

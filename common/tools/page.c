@@ -108,11 +108,8 @@ static char *script_of(const cJSON *data, const char *begin, const char *end)
 // Readers see the whole file, or the one before it, which has the text `own`.
 static void write_file(const char *path, const char *own, const char *text)
 {
-    char *fresh = format_text("%s.new", path); // file_replace's
     need_own_file(path, own);
-    need_own_file(fresh, own);
     file_replace(path, text, strlen(text));
-    free(fresh);
 }
 
 static void write_page(const cJSON *data, const char *to)

@@ -148,7 +148,9 @@ cp -R "$folder/trace" "$folder/my trace(2)"
 succeeds make -s page TRACE="$folder/my trace(2)" TO="$home/it's a run.html"
 [[ -s "$home/it's a run.html" ]] || fail "make page, with a name of several words: $(cat "$folder/out")"
 succeeds $page "$folder/trace" "$home/run.html"
+echo mine >"$home/run.html.new"
 succeeds $page "$folder/trace" "$home/run.html"
+[[ $(<"$home/run.html.new") == mine ]] || fail "a user's run.html.new is overwritten"
 for to in "$home/letter.txt" Makefile common/tools/page.html; do
     [[ $to != *.html ]] || sed -i 's/A run of/A/' "$to" # so that it is not known by its title
     kept 'was not written by' $page "$folder/trace" "$to"
@@ -236,11 +238,11 @@ run make -s clean
 [[ $status -eq 2 && -e build/page && -e build/saved/mine.txt ]] && grep -q 'build/saved/mine.txt' "$folder/err" || fail "make clean, with a file of a user's: $(cat "$folder/err")"
 rm build/saved/mine.txt
 # Names that the kit gives elsewhere, and files in folders of its own.
-mkdir -p build/carried build/graded build/hints build/sub/print build/tests/steps/diagnoses build/emulated
+mkdir -p build/carried build/graded build/hints build/sub/print build/tests/steps/diagnoses build/emulated build/traces
 touch build/emulated/settings.compile
 echo '# Made by make print, which' >build/sub/print/.made-by-hvdlab
 for name in notes.log report.out plot.png data.dat run.err mine.svg bench-mine.json settings.txt check/essay.txt check/mine.json check/mine.c graded/essay.txt \
-    carried/mine.c hints/essay cut/steps/mine.c saved/notes.log own.o emulated/notes.log sub/print/essay.txt; do
+    carried/mine.c hints/essay cut/steps/mine.c saved/notes.log traces/notes.log own.o emulated/notes.log sub/print/essay.txt; do
     echo mine >"build/$name"
     run make -s clean
     [[ $status -eq 2 && -s build/$name && -e build/page ]] && grep -qF "build/$name was not made by the kit: move it away first" "$folder/err" ||
