@@ -24,7 +24,8 @@
 # In GRADES: submissions/ID/F.c, results/ID/F.KEY.json (what a check found; KEY says of which file, seed and kit), grades.json,
 # table.txt, grades.csv, book.csv (of all weeks), junit.xml, pages/ID.html and .txt; moodle.csv, feedback.zip, canvas.csv. A run that
 # was ended goes on where it was: what has a verdict is not graded again. Nobody else can read the folder. A file that was changed
-# there by hand is moved to earlier/, never overwritten; so are the tables before verdicts of the same files change.
+# there by hand is moved to earlier/, never overwritten; so are the tables before verdicts of the same files change, and the secret
+# and the table of OVERRIDES when another one is given.
 
 set -euo pipefail
 [[ ${DRY:-} != 0 ]] || DRY=
@@ -169,6 +170,21 @@ while IFS=$'\t' read -r _ file _; do
     "$scripts/steps.sh" original "$file" "$work/originals/$file.c" 2>/dev/null || true
 done <"$work/exercises"
 
+earlier=$grades/earlier/$(date +%Y%m%d-%H%M%S)-$$
+keep()
+{
+    mkdir -p "$earlier/$(dirname "$1")"
+    mv "$grades/$1" "$earlier/$1"
+}
+
+# set_input FILE NAME: GRADES/NAME is a copy of it; one that differed goes to earlier/.
+set_input()
+{
+    ! cmp -s "$1" "$grades/$2" || return 0
+    [[ ! -s $grades/$2 ]] || keep "$2"
+    cp "$1" "$grades/$2"
+}
+
 # (Never an argument: anybody can read those.)
 if [[ -n ${SECRET:-} ]]; then
     cat -- "$SECRET" >"$work/secret"
@@ -177,7 +193,7 @@ elif [[ -s $grades/secret ]]; then
 else
     openssl rand -hex 16 >"$work/secret"
 fi
-[[ -n ${DRY:-} ]] || cat "$work/secret" >"$grades/secret"
+[[ -n ${DRY:-} ]] || set_input "$work/secret" secret
 # What decides: the check, the library, the exercises.
 library=hvdlab
 [[ ${HVDLAB_CHECK_DEVICE:-} != gpu ]] || library=hvdlab-all
@@ -258,7 +274,7 @@ check_all "$work/again" 1 alone
 # ---- What comes of it.
 
 tool=$build/grades new=$work/new
-[[ ! -e $work/overrides.csv ]] || mv "$work/overrides.csv" "$grades/overrides.csv"
+[[ ! -e $work/overrides.csv ]] || set_input "$work/overrides.csv" overrides.csv
 [[ -z ${OVERRIDES:-} ]] || OVERRIDES=$grades/overrides.csv
 mkdir -p "$new/pages" && mv "$work/submissions" "$new/submissions"
 json=$new/grades.json
@@ -279,12 +295,6 @@ fi
 
 # written.sha256 is the list of what the last run wrote, and of nothing else: files.sha256, of older kits, had other files, too. What
 # is still so is replaced; what somebody has changed, and the tables before verdicts change, go to earlier/.
-earlier=$grades/earlier/$(date +%Y%m%d-%H%M%S)-$$
-keep()
-{
-    mkdir -p "$earlier/$(dirname "$1")"
-    mv "$grades/$1" "$earlier/$1"
-}
 changes=
 [[ -z $before ]] || changes=$("$tool" changes "$before" "$json")
 cd "$grades"
