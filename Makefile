@@ -537,7 +537,7 @@ test: ##k build, and run the tests but for those of many minutes
 
 one: ##k run one test by its name in make test [T="batch_norm (AVX2)"] [T=graders CASE=ring]
 	@common/scripts/deps.sh install build $(for_tests)
-	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh '$(T)' '$(CASE)' '$(build_tests)'
+	@+CUDA_VISIBLE_DEVICES= $(usual_addresses) tests/one.sh "$$T" "$$CASE" '$(build_tests)'
 
 check: ##k the same, by the name that other projects use; on a terminal it asks first
 	@common/scripts/student.sh check-kit
@@ -664,7 +664,7 @@ devices: $(BUILD)/devices ##t the CPU's nvidia-smi: devices, load, processes (wa
 	@$<
 
 plan: $(BUILD)/plan ##t what a rank holds and sends, way by way, with formulas: MODEL=wrn:10 RANKS=4 [FLAGS=--help]
-	@$< '$(MODEL)' '$(RANKS)' $(FLAGS)
+	@$< "$$MODEL" "$$RANKS" $(FLAGS)
 
 env: ##tn for a shell, eval "$$(make -s env)": plain mpirun then works on this machine
 	@common/scripts/mpi.sh env
@@ -739,7 +739,7 @@ $(solution_X): solution-%: $$(call solution_program,$$(F_$$*)) ##k build the sol
 measure: ##kt measure the tables of a lab's handout again, and rewrite them (LAB=03)
 	@common/scripts/deps.sh install build steps plot
 	$(build_first) $(BUILD)/compile-step $(BUILD)/hvdlab-all.o
-	@common/scripts/measure.sh '$(LAB)'
+	@common/scripts/measure.sh "$$LAB"
 
 steps: ##k cut steps/ and solutions/ again from the labs' masters; refuses if a step was edited
 check-steps: ##k check that they are what the masters say

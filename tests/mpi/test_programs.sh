@@ -169,6 +169,6 @@ int main(int argc, char **argv)
 END
 "$build/compile-step" "$folder/counted.c" "$folder/counted" || exit 1
 env -u OMP_NUM_THREADS mpirun -np 1 "$folder/counted" >"$folder/out" 2>"$folder/err"
-[[ $(<"$folder/out") == "$(env -u OMP_NUM_THREADS nproc)" ]] || fail "OpenMP counts $(<"$folder/out") of $(nproc) cores: $(cat "$folder/err")"
+[[ $(<"$folder/out") == "$(common/scripts/cores.sh)" ]] || fail "OpenMP counts $(<"$folder/out") of $(common/scripts/cores.sh) cores: $(cat "$folder/err")"
 
 conclude

@@ -39,7 +39,7 @@ for threads in 1 64; do
     run env OMP_NUM_THREADS=$threads common/scripts/mpi.sh line $((cores + 1)) program
     says 'mpi_yield_when_idle 1'
 done
-! grep -rnE '\$\([^)]*\bnproc\b( -[^-]|[^ ]|$)' Makefile common .ci tests --include=Makefile --include='*.sh' --exclude=test_environment.sh --exclude=test_programs.sh || fail "nproc instead of common/scripts/cores.sh"
+! grep -rnE '\$\([^)]*\bnproc\b( -[^-]|[^ ]|$)' Makefile common .ci tests --include=Makefile --include='*.sh' --exclude=test_environment.sh || fail "nproc instead of common/scripts/cores.sh"
 
 # ---- Settings of other programs, and empty ones, are none.
 
@@ -153,6 +153,10 @@ run env -C "$folder/archive" FROM=ssh://nowhere/course GIT_SSH_COMMAND="$folder/
 git push --quiet "$folder/course.git" HEAD:main
 succeeds env -C "$folder/archive" FROM="$folder/course.git" common/scripts/update.sh
 git -C "$folder/archive" rev-parse --quiet --verify HEAD >/dev/null || fail "make update after one that was killed: $(cat "$folder/out" "$folder/err")"
+# The same of an older kit's, which has no mark.
+rm -rf "$folder/archive/.git" && git init --quiet "$folder/archive" && git -C "$folder/archive" remote add origin "$folder/course.git"
+succeeds env -C "$folder/archive" FROM="$folder/course.git" common/scripts/update.sh
+[[ -e $(echo "$folder/archive"/.git.mine-*) ]] || fail "make update has removed a repository: $(cat "$folder/out")"
 rm -rf "$folder/archive/.git" && git init --quiet "$folder/archive" && touch "$folder/archive/.git/mine"
 run env -C "$folder/archive" FROM="$folder/course.git" common/scripts/update.sh
 [[ $status -eq 2 && -e $folder/archive/.git/mine ]] || fail "make update in another repository: $(cat "$folder/out" "$folder/err")"
@@ -167,6 +171,7 @@ one_line "make takes no blank" env BUILD="a folder" make -s step-1
 for build in 'R&D' "it's" 'a(b' 'a=b'; do
     one_line "the shell and make take none of" make -s plan BUILD="$folder/named/$build"
 done
+succeeds bash -c 'make -s -n plan MODEL="it'\''s" | sh -n'
 [[ ! -e $folder/named ]] || fail "something is built where BUILD is refused: $(ls "$folder/named")"
 one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
 one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
