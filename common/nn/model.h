@@ -101,8 +101,8 @@ void load_weights(Model *model, const char *path);
 int weights_dim(const char *path, const char *variable, int axis);
 // The gradient of the last batch's cross-entropy, without the L2 part. Trainable variables only.
 void model_read_gradient(const Model *model, int index, float *to);
-// Puts another gradient in its place, for apply_gradients() to use: variable_size floats. Without a
-// compute_gradients before, those of the other variables become 0.
+// Replaces this gradient by variable_size floats, which apply_gradients() then uses. If
+// compute_gradients() was not called before, the gradients of all other variables become 0.
 void model_write_gradient(Model *model, int index, const float *from);
 // All gradients at once, in the host's memory, laid out as in their arena:
 // model_parameters(model)->length floats. Written values count as new gradients, even without a

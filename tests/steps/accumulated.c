@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/memory.h"
 
-// Images of an update, those of all ranks together, where batches allow it: as the page has it.
+// Images of an update, those of all ranks together, where batches allow it: as the exercise has it.
 #define UPDATE 256
 
 // Of the largest gradient of the update.

@@ -329,7 +329,7 @@ static void crashed(const Run *run, Report *report)
 
 JUDGE("resume", judge)
 OWN_ENDS("resume", .crashed = crashed, .rates_differ = &d_rates_differ,
-         .disagreed = {"begin", &d_begins_elsewhere_plans_differ},
+         .disagreed = {"begin", &d_begins_elsewhere},
          EXPLAINED({REFUSED, &d_begins_anew}, {"/.safetensors", &d_restores_no_name},
                    {"/(null).safetensors", &d_restores_no_name},
                    {".safetensors: No such file", &d_no_such_checkpoint},
