@@ -37,10 +37,14 @@ Rates rates_read(const Run *run, int rank)
 
 bool rates_disagree(const Run *run, double rates[])
 {
+    const char *optimizer = event_text(event_last(&run->traces.of[0], "distributed"), "optimizer");
     bool differ = false;
     for (int r = 0; r < run->ranks; r++) {
-        rates[r] = event_number(event_last(&run->traces.of[r], "rule"), "learning_rate");
+        const Events *events = &run->traces.of[r];
+        rates[r] = event_number(event_last(events, "rule"), "learning_rate");
         differ = differ || islessgreater(rates[r], rates[0]);
+        if (!event_has(event_last(events, "distributed"), "optimizer", optimizer))
+            return false; // they disagree in that
     }
     return differ && event_has(disagreement(run), "term", "use");
 }
