@@ -259,6 +259,9 @@ static bool write_all(Safetensors *file, FILE *stream, const char *path)
 
 int safetensors_write(Safetensors *file, const char *path)
 {
+    struct stat there; // a device or a pipe has no header to rewrite, and must not be removed
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
+        return EINVAL;
     FILE *stream = fopen(path, "wbe");
     if (stream == NULL)
         return errno;
