@@ -73,7 +73,7 @@ gathered_early_table()
             sent=$(sent_in_a_step $workers "$work/$program")
             run $workers "$work/$program" --epochs 1 --images 600 --base-lr 0.001 --show-memory |
                 awk -v name="$program on $workers" -v sent="$sent" -v meanwhile="$(computed_meanwhile)" '/^ +0 / {
-                    printf "| %s | %.1f | %s | %d |\n", name, $2, sent, meanwhile }'
+                    printf "| %s | %.2f | %s | %d |\n", name, $2, sent, meanwhile }'
         done
     done
 }
