@@ -66,12 +66,15 @@ static const Explanation explanations[] = {
     {"MPI_ERR_COUNT", &d_crashed_count},
     {"MPI_ERR_", &d_crashed_refused},
     // glibc, when it finds its heap damaged.
-    {"free(): invalid", &d_memory_overrun},
+    {"free(): ", &d_memory_overrun},
     {"double free or corruption", &d_memory_overrun},
     {"malloc(): ", &d_memory_overrun},
+    {"malloc assertion failure", &d_memory_overrun},
+    {"malloc.c:", &d_memory_overrun},
     {"corrupted size vs. prev_size", &d_memory_overrun},
-    {"realloc(): invalid", &d_memory_overrun},
-    {"munmap_chunk(): invalid", &d_memory_overrun},
+    {"corrupted double-linked list", &d_memory_overrun},
+    {"realloc(): ", &d_memory_overrun},
+    {"munmap_chunk(): ", &d_memory_overrun},
     {"malloc_consolidate(): ", &d_memory_overrun},
     {0},
 };
