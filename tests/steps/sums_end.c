@@ -39,6 +39,14 @@ static bool tags_differ(const Traces *traces)
     return false;
 }
 
+static bool any_message_is_taken(const Traces *traces)
+{
+    for (int r = 0; r < traces->ranks; r++)
+        if (message_is_taken(traces, r))
+            return true;
+    return false;
+}
+
 static const Diagnosis *mistake(const Traces *traces)
 {
     int begin = waiting_circle(traces);
@@ -51,7 +59,7 @@ static const Diagnosis *mistake(const Traces *traces)
     if (begin >= 0 && circle_only(traces, begin, "to", "from"))
         return &d_blocking_send_deadlock;
     if (begin >= 0 && circle_only(traces, begin, "from", "to"))
-        return &d_hung_circle;
+        return any_message_is_taken(traces) ? &d_hung_taken : &d_hung_circle;
     return NULL;
 }
 

@@ -246,6 +246,35 @@ int awaited_rank(const Traces *traces, int rank)
     return peer >= 0 && peer < traces->ranks ? (int)peer : -1;
 }
 
+static bool is_complete(const Events *events, int request)
+{
+    EACH (at, events, "wait_end") {
+        const char *listed = event_text(events->items[at], "requests");
+        for (int done; (done = next_listed(&listed)) >= 0;)
+            if (done == request)
+                return true;
+    }
+    return false;
+}
+
+bool message_is_taken(const Traces *traces, int rank)
+{
+    const Events *events = &traces->of[rank];
+    const cJSON *call = pending_call(events), *begin = NULL;
+    Direction wanted = direction_of(call, false);
+    EACH_EVENT (event, events) {
+        if (event_is(event, "message_begin"))
+            begin = event;
+        int request = event_is(event, "message_end") ? event_int(event, "request") : 0;
+        Direction found = direction_of(begin, false);
+        if (request > 0 && found.peer == wanted.peer && found.tag == wanted.tag &&
+            strcmp(found.comm, wanted.comm) == 0 && !is_complete(events, request) &&
+            !lacks_partner(traces, rank, begin, false))
+            return true;
+    }
+    return false;
+}
+
 int waiting_circle(const Traces *traces)
 {
     for (int begin = 0; begin < traces->ranks; begin++) {

@@ -42,6 +42,10 @@ bool is_deadlock(const Traces *traces);
 // The rank that a blocked one waits for, by a message; -1: none, or any.
 int awaited_rank(const Traces *traces, int rank);
 
+// True where the rank waits in a receive, and one in the background that it began before, from the same
+// rank and with the same tag, is not waited for and has taken a message.
+bool message_is_taken(const Traces *traces, int rank);
+
 // A rank that waits for itself in the end: awaited_rank leads from it around a circle and back; -1
 // where there is none.
 int waiting_circle(const Traces *traces);
