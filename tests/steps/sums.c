@@ -275,11 +275,12 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 
 // ---- An all-reduce that is made of messages.
 
-// Of no way can anything be said where no rank sends anything.
+// Of no way can anything be said where no rank sends anything, and of no amount where a call of the
+// library has moved values, which has failed before.
 void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report)
 {
     SumCalls calls = sum_calls(runs);
-    bool on_world = false, any_sent = false;
+    bool on_world = false, any_sent = false, replaced = !report_passed(report);
     EACH_CALL (call, &calls) {
         on_world = on_world || call->on_world;
         for (int r = 0; r < call->run->ranks; r++)
@@ -289,7 +290,7 @@ void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amoun
         report_note(report, "messages go on MPI_COMM_WORLD and not on comm: that is the same here, "
                             "and wrong where comm has only some of the ranks");
     if (judge_sums(runs, &calls, NULL, report) && judge_use(runs, &calls, report) &&
-        (!any_sent || judge_calls(runs, &calls, way, report)))
+        (!any_sent || judge_calls(runs, &calls, way, report)) && !replaced)
         judge_calls(runs, &calls, amount, report);
     sum_calls_free(&calls);
 }
