@@ -166,10 +166,30 @@ static bool averaged_in_some_runs(const Runs *runs, View view)
     return averaged > 0 && own > 0;
 }
 
+static const Hypothesis mean_or_own[] = {
+    {sum_of_own, NULL, .by_ranks = 1}, {.of = own_number}, {0}};
+
+// In each epoch a metric is the mean or each rank's own, and there are both.
+static bool averaged_in_some_epochs(const Runs *runs, View view)
+{
+    bool both = false;
+    for (int m = 0; m < METRICS; m++) {
+        Rows rows = metric_rows(runs->items, runs->count, view, metrics[m]);
+        bool explained = explain_each_row(mean_or_own, &rows);
+        both |= !explains_rows(&mean, &rows) && !explains_rows(&its_own, &rows);
+        free(rows.items);
+        if (!explained)
+            return false;
+    }
+    return both;
+}
+
 static const Diagnosis *wrong_history(const Runs *runs, const Run *run, View view)
 {
     if (averaged_in_some_runs(runs, view))
         return &d_average_missing_in_some_runs;
+    if (averaged_in_some_epochs(runs, view))
+        return &d_averaged_in_some_epochs;
     for (const Hypothesis *rule = rules; rule->of; rule++)
         if (explains_the_rest(runs, view, rule))
             return rule->diagnosis;
