@@ -84,8 +84,9 @@ static bool carries_variables(const cJSON *call)
 {
     const double words = 64; // bytes
     const char *name = event_text(call, "name");
-    return event_is(call, "collective_begin") && strcmp(name, "gradients") != 0 &&
-           strcmp(name, "metrics") != 0 && event_number(call, "bytes") > words;
+    return (event_is(call, "collective_begin") || event_is(call, "message_begin")) &&
+           strcmp(name, "gradients") != 0 && strcmp(name, "metrics") != 0 &&
+           event_number(call, "bytes") > words;
 }
 
 // On some rank, between the first or the last compile() and the first step: later it may be gradients
@@ -190,12 +191,24 @@ static const Diagnosis *sent_without_effect(const Run *run)
     return changed_since_compile(run) ? &d_broadcast_incomplete : &d_broadcast_without_effect;
 }
 
+// Another rank has the weights that the root's compile() made; the weights differ.
+static bool sent_to_some(const Run *run)
+{
+    Weights compiled = compiled_weights(run), begin = weights_at(run, "first_batch", 0);
+    for (int r = 1; r < run->ranks; r++)
+        if (near(compiled.of[0], begin.of[r]) && !near(compiled.of[0], compiled.of[r]))
+            return true;
+    return false;
+}
+
 static const Diagnosis *different_weights(const Run *run)
 {
     if (same_from(run) > 0 || (!variables_were_sent(run) && broadcast_afterwards(run)))
         return &d_broadcast_too_late;
     if (same_within_machines(run))
         return &d_broadcast_within_machine;
+    if (sent_to_some(run))
+        return &d_broadcast_incomplete_some_ranks;
     return variables_were_sent(run) ? sent_without_effect(run) : &d_broadcast_missing;
 }
 
