@@ -9,6 +9,7 @@
 
 static const Explanation explanations[] = {
     {"a batch of 0 images cannot be trained on", &d_batch_size_changed},
+    {"model_read_gradients: there are no gradients", &d_no_gradients_to_read},
     {"call hvd_init() first", &d_init_missing},
     {"already works on device", &d_pinned_too_late},
     {"to be the root", &d_broadcast_root_missing},
