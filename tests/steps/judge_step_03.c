@@ -1,6 +1,7 @@
 // Step 3: every rank applies the mean of all ranks' gradients.
 
 #include "mean.h"
+#include "rates.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,6 +45,7 @@ static void judge_optimizer(const Runs *runs, Report *report)
 static void judge(const Runs *runs, Report *report)
 {
     note_learning_rate(&runs->items[0], report);
+    note_momentum(&runs->items[0], 0, report);
     if (!nothing_trained(runs, MEAN_APPLIED, report))
         judge_mean(runs, report);
     judge_optimizer(runs, report);

@@ -49,6 +49,15 @@ bool rates_disagree(const Run *run, double rates[])
     return differ && event_has(disagreement(run), "term", "use");
 }
 
+void note_momentum(const Run *run, double handed_out, Report *report)
+{
+    const cJSON *apply = event_nth(&run->traces.of[0], "apply", 0);
+    double momentum = event_number(apply, "momentum");
+    if (event_has(apply, "optimizer", "SGD") && !same_rate(momentum, handed_out))
+        report_note(report, "the optimizer's momentum is %g; that of the file handed out is %g",
+                    momentum, handed_out);
+}
+
 bool same_rate(double a, double b)
 {
     return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b));

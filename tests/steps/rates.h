@@ -30,6 +30,9 @@ bool rates_disagree(const Run *run, double rates[]);
 // Equal up to the rounding of single precision.
 bool same_rate(double a, double b);
 
+// Says so where SGD's momentum is another one than in the file that the student got.
+void note_momentum(const Run *run, double handed_out, Report *report);
+
 // What may be wrong with a rate that goes by the number of workers.
 extern const Diagnosis d_rate_scaled_twice, d_rate_divided;
 
