@@ -49,9 +49,9 @@ static int read_rank(const Run *run, int rank, ClippedUpdate *updates)
             ClippedUpdate *update = &updates[count - 1];
             double rate = event_number(event, "learning_rate") / run_flag(run, "--base-lr ");
             update->applies++;
-            update->at_other_rate = fabs(rate - 1) > TOLERANCE;
+            update->rate = fabs(rate - 1) > TOLERANCE ? rate : 1;
             update->applied = applied;
-            multiply(&update->applied, update->at_other_rate ? rate : 1);
+            multiply(&update->applied, update->rate);
             applied = (VariableGradients){0};
         }
     }

@@ -22,8 +22,8 @@ typedef struct {
 typedef struct {
     VariableGradients own, applied; // the latter times the learning rate, over the command line's
     int applies;                    // how often the optimizer made an update
-    bool at_other_rate;
-    double weights; // before it
+    double rate;                    // the learning rate, over the command line's
+    double weights;                 // before it
 } ClippedUpdate;
 
 typedef struct {

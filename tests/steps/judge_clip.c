@@ -40,14 +40,28 @@ static Fault start_fault(Cell cell)
                             cell.rank, own);
 }
 
+static bool changes_nothing(const ClippedUpdate *update)
+{
+    return update->applies == 0 || (update->applies == 1 && norm_of(&update->applied) == 0);
+}
+
 static Fault applied_fault(Cell cell)
 {
     const ClippedUpdate *update = clipped_update(cell);
-    if (update->applies == 1 && !(norm_of(&update->applied) == 0))
+    const ClippedUpdates *all = cell.row->of;
+    if (update->applies == 1 && !changes_nothing(update))
         return NO_FAULT;
-    return fault_with(update->applies > 1 ? &d_applied_too_often : &d_no_update,
-                      "rank %d: in update %d the optimizer got %d gradients%s", cell.rank,
-                      cell.row->at + 1, update->applies, update->applies == 1 ? ", of zeros" : "");
+    char *evidence =
+        format_text("rank %d: in update %d the optimizer got %d gradients%s", cell.rank,
+                    cell.row->at + 1, update->applies, update->applies == 1 ? ", of zeros" : "");
+    if (update->applies > 1)
+        return (Fault){&d_applied_too_often, evidence};
+    int without = 0;
+    text_add(&evidence, "\nwithout a gradient, of %d updates:", all->count);
+    for (int u = 0; u < all->count; u++)
+        if (changes_nothing(&all->of[cell.rank][u]))
+            text_add(&evidence, "%s %d", without++ ? "," : "", u + 1);
+    return (Fault){without == all->count ? &d_no_update : &d_no_update_in_some_updates, evidence};
 }
 
 // ---- Factors. That all are multiples of the mean is known by now.
@@ -81,9 +95,14 @@ FORMULA(always, limit_of(cell.row) / norm_of_mean(cell))
 FORMULA(reversed, fmax(1, always(cell)))
 FORMULA(of_sum, clipped(cell, norm_of_mean(cell) * cell.row->ranks))
 
+FORMULA(of_local_mean, clipped(cell, norm_of_mean(cell) * cell.row->ranks /
+                                         run_local_size(cell.row->run, cell.rank)))
+
 // As with a limit that is multiplied by the number of ranks.
 FORMULA(of_part, clipped(cell, norm_of_mean(cell) / cell.row->ranks))
 FORMULA(inverted, 1 / right_factor(cell))
+FORMULA(rate_of, clipped_update(cell)->rate)
+FORMULA(right_at_rate, right_factor(cell) * rate_of(cell))
 FORMULA(of_rank, clipped(cell, own_of_number(cell)))
 FORMULA(of_own, clipped(cell, own_number(cell)))
 
@@ -145,10 +164,12 @@ static const Hypothesis right_or_one[] = {
 // In the order in which they are tried.
 static const Hypothesis known[] = {
     {constant_one, &d_not_clipped, .by_ranks = 0},
+    {right_at_rate, &d_learning_rate_changed, .by_ranks = 0},
     {always, &d_scaled_up, .by_ranks = 0},
     {reversed, &d_condition_reversed, .by_ranks = 0},
     {of_sum, &d_gradients_summed, .by_ranks = -1},
     {of_sum, &d_sum_clipped, .by_ranks = 0},
+    {of_local_mean, &d_divided_by_local_size, .by_ranks = -1, .by_local_size = 1},
     {right_factor, &d_averaged_twice, .by_ranks = 1},
     {of_part, &d_averaged_twice, .by_ranks = 1},
     {inverted, &d_factor_inverted, .by_ranks = 0},
@@ -205,6 +226,9 @@ static char *evidence_of(const Row *row)
                  row->own[r], row->shown[r]);
     text_add(&evidence, "\nthe norm of the mean is %.5g, so the factor is %.5g",
              norm_of_mean((Cell){row, 0, 0}), hypothesis_value(&right, row, 0));
+    if (rate_of((Cell){row, 0, 0}) != 1)
+        text_add(&evidence, "\nrank 0's learning rate is %.5g times --base-lr",
+                 rate_of((Cell){row, 0, 0}));
     return evidence;
 }
 
@@ -230,7 +254,7 @@ static void remark(const Rows *rows, Report *report)
 {
     bool at_other_rate = false;
     EACH_ROW (row, rows)
-        at_other_rate |= clipped_update((Cell){row, 0, 0})->at_other_rate;
+        at_other_rate |= rate_of((Cell){row, 0, 0}) != 1;
     if (at_other_rate)
         report_note(report, "the learning rate is scaled in place of the gradient: the same with "
                             "SGD, but not with Adam");
