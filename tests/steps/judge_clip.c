@@ -7,6 +7,7 @@
 #include "end.h"
 #include "hypotheses.h"
 #include "mean.h"
+#include "rates.h"
 #include "diagnoses/judge_clip.h"
 
 #include <math.h>
@@ -16,6 +17,7 @@
 #define MEASURED "the program measures the norms of gradients"
 #define START    "all ranks start from the same weights"
 #define ONCE     "each rank makes one update from each gradient"
+#define SHARED   "the workers share the batches of an epoch"
 #define SAME     "all ranks multiply by the same factor"
 #define BELOW    "a mean whose norm is not above the limit stays as it is"
 #define ABOVE    "a mean whose norm is above the limit is scaled down to it"
@@ -62,6 +64,21 @@ static Fault applied_fault(Cell cell)
         if (changes_nothing(&all->of[cell.rank][u]))
             text_add(&evidence, "%s %d", without++ ? "," : "", u + 1);
     return (Fault){without == all->count ? &d_no_update : &d_no_update_in_some_updates, evidence};
+}
+
+static Fault steps_fault(const Run *run)
+{
+    double batches = run_flag(run, "--images ") / run_flag(run, "--batch-size "),
+           epochs = run_flag(run, "--epochs "), right = batches / run->ranks;
+    for (int r = 0; r < run->ranks; r++) {
+        int made = event_count(&run->traces.of[r], "gradient");
+        if (!(fabs(made / epochs - right) < 1))
+            return fault_with(&d_steps_wrong,
+                              "rank %d computed %d gradients in %.0f epochs of %.0f batches; "
+                              "right: %.0f batches / %d workers = %.2f an epoch",
+                              r, made, epochs, batches, batches, run->ranks, right);
+    }
+    return NO_FAULT;
 }
 
 // ---- Factors. That all are multiples of the mean is known by now.
@@ -269,9 +286,11 @@ static void judge_updates(const Runs *runs, const Rows *rows, Report *report)
         judge_factors(runs, rows, SAME, differs_among_ranks, report)) {
         judge_factors(runs, rows, BELOW, wrong_below, report);
         judge_factors(runs, rows, ABOVE, wrong_above, report);
+        judge_property(runs, SHARED, steps_fault, report);
     }
     if (report_passed(report))
         remark(rows, report);
+    note_momentum(&runs->items[0], 0.9, report);
 }
 
 static void judge(const Runs *runs, Report *report)
