@@ -105,8 +105,13 @@ FileHash file_hash(int file)
 
 void file_replace(const char *path, const char *bytes, size_t size)
 {
-    char *fresh = format_text("%s.new-%d", path, (int)getpid());
-    FILE *file = fopen(fresh, "wxe"); // nobody else's
+    char *fresh = NULL;
+    FILE *file = NULL;
+    for (int number = 0; !file && (number == 0 || errno == EEXIST); number++) { // nobody else's
+        free(fresh);
+        fresh = format_text("%s.new-%d-%d", path, (int)getpid(), number);
+        file = fopen(fresh, "wxe");
+    }
     if (!file || fwrite(bytes, 1, size, file) != size || fclose(file) != 0 ||
         rename(fresh, path) != 0) {
         int reason = errno; // unlink would overwrite it

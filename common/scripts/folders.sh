@@ -185,7 +185,7 @@ begin_build()
 # is_product FILE: did a program of the kit write it?
 is_product()
 {
-    case $1 in
+    case ${1%.new-[0-9]*} in # (file_replace's, where it was killed)
     */rank-*.jsonl) head -c 20 "$1" | grep -q '^{"event":"start"' ;;
     *.safetensors*) head -c 65536 "$1" | grep -aqE 'hvdlab-1|"prediction"' ;;
     *.json) head -c 20 "$1" | grep -q '^{"displayTimeUnit"' ;;

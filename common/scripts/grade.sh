@@ -181,8 +181,9 @@ keep()
 set_input()
 {
     ! cmp -s "$1" "$grades/$2" || return 0
+    cp "$1" "$grades/$2.new"
     [[ ! -s $grades/$2 ]] || keep "$2"
-    cp "$1" "$grades/$2"
+    mv "$grades/$2.new" "$grades/$2"
 }
 
 # (Never an argument: anybody can read those.)

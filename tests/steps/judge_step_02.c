@@ -113,7 +113,7 @@ static Fault stop_fault(const Run *run)
         text_add(&evidence, "%srank %d: %s", r ? ", " : "", r,
                  stops ? "stop_at_accuracy" : "no stop_at_accuracy");
     }
-    if ((stopping & ROOT) && stopping != ranks_with(&run->traces, "fit") &&
+    if (stopping && stopping != ranks_with(&run->traces, "fit") &&
         !ranks_with(&run->traces, "distributed"))
         return (Fault){&d_stops_on_some_ranks, evidence};
     free(evidence);
@@ -123,5 +123,5 @@ static Fault stop_fault(const Run *run)
 PROPERTIES("step_02", {"fit() shows its progress on the root alone", fit_fault},
            {"evaluate() does, too", evaluate_fault},
            {"what else is printed comes from the root alone", lines_fault},
-           {"every rank has the rule that stops at the target accuracy", stop_fault})
+           {"no rank lacks a stop rule that another has", stop_fault})
 ENDS("step_02", &six_steps)

@@ -169,12 +169,12 @@ static bool averaged_in_some_runs(const Runs *runs, View view)
 static const Hypothesis mean_or_own[] = {
     {sum_of_own, NULL, .by_ranks = 1}, {.of = own_number}, {0}};
 
-// In each epoch a metric is the mean or each rank's own, and there are both.
+// In each epoch a metric is the mean or each rank's own, and one run has both.
 static bool averaged_in_some_epochs(const Runs *runs, View view)
 {
     bool both = false;
-    for (int m = 0; m < METRICS; m++) {
-        Rows rows = metric_rows(runs->items, runs->count, view, metrics[m]);
+    for (int m = 0; m < METRICS * runs->count; m++) {
+        Rows rows = metric_rows(&runs->items[m / METRICS], 1, view, metrics[m % METRICS]);
         bool explained = explain_each_row(mean_or_own, &rows);
         both |= !explains_rows(&mean, &rows) && !explains_rows(&its_own, &rows);
         free(rows.items);

@@ -153,7 +153,7 @@ const Exercise *exercise_named(const Exercises *exercises, const char *name)
 }
 
 // A length that no number of ranks but 1 divides, a little above this one; the same where it is about its chunks, one
-// below a large power of two.
+// below a multiple of 2^16.
 static long varied_length(long length, uint64_t seed, int ranks)
 {
     if ((length + 1) % (1 << 16) == 0)

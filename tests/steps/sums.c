@@ -275,8 +275,8 @@ bool judge_use(const Runs *runs, const SumCalls *calls, Report *report)
 
 // ---- An all-reduce that is made of messages.
 
-// Of no way can anything be said where no rank sends anything, and of no amount where a call of the
-// library has moved values, which has failed before.
+// Of no way can anything be said where no rank sends anything, and of no amount where something has
+// failed before: a call of the library may have moved values.
 void judge_messages(const Runs *runs, const CallRule *way, const CallRule *amount, Report *report)
 {
     SumCalls calls = sum_calls(runs);

@@ -289,10 +289,11 @@ diff <(sed 's/^"Ana, A",901,,ana,All,,/"Ana, A",901,,ana,All,4,/; s/"\([^",]*\)"
 python3 -c 'import sys, zipfile; print("\n".join(zipfile.ZipFile(sys.argv[1]).namelist()))' "$folder/grades/feedback.zip" >"$folder/out" 2>&1
 grep -qx 'O Ana, "A"_11_assignsubmission_file_/check.html' "$folder/out" && [[ $(wc -l <"$folder/out") -eq 3 ]] || fail "feedback.zip: $(cat "$folder/out")"
 # Points by hand outlive the next run, and a table that another one replaces is kept.
-printf 'id;exercise;points;reason\nbo;ring;1,5;twice\n' >"$folder/hand.csv"
-grade "${late_options[@]}" OVERRIDES="$folder/hand.csv"
-grep -rqs 'he showed it' "$folder/grades/earlier" || fail "the overrides of before are not kept"
 is bo ring 'not-summed 1.5 '"$(verdict bo ring | cut -d ' ' -f 3)"
+printf 'id;exercise;points;reason\nbo;ring;0,5;twice\n' >"$folder/hand.csv"
+grade "${late_options[@]}" OVERRIDES="$folder/hand.csv"
+grep -qs 'he showed it' "$folder"/grades/earlier/*/overrides.csv || fail "the overrides of before are not kept"
+is bo ring 'not-summed 0.5 '"$(verdict bo ring | cut -d ' ' -f 3)"
 # Another week, in the same folder.
 grade "${late_options[@]}" EXERCISES=2
 head -n 1 "$folder/grades/book.csv" | grep -q '^id,name,email,1,ring,2,points' || fail "book.csv: $(head -n 1 "$folder/grades/book.csv")"

@@ -171,7 +171,7 @@ one_line "make takes no blank" env BUILD="a folder" make -s step-1
 for build in 'R&D' "it's" 'a(b' 'a=b'; do
     one_line "the shell and make take none of" make -s plan BUILD="$folder/named/$build"
 done
-succeeds bash -c 'make -s -n plan MODEL="it'\''s" | sh -n'
+succeeds bash -o pipefail -c 'make -s -n plan MODEL="it'\''s" | sh -n'
 [[ ! -e $folder/named ]] || fail "something is built where BUILD is refused: $(ls "$folder/named")"
 one_line "TMPDIR=/nowhere is no folder" env TMPDIR=/nowhere make -s step-1
 one_line "no file may be larger than 100 KiB" bash -c 'ulimit -f 100; make -s step-1'
