@@ -38,4 +38,4 @@ for i in "${!tests[@]}"; do
     tests[i]="one $limit $title : $command"
 done
 V=1 TEST_LIST=/dev/stdin tests/run.sh one < <(printf '%s\n' "${tests[@]}") |
-    awk '{ print } /Checks: 0,/ { print "make one: CASE='"$case"': no test case has this name"; none = 1 } END { exit none }'
+    CASE=$case awk '{ print } /Checks: 0,/ { print "make one: CASE=" ENVIRON["CASE"] ": no test case has this name"; none = 1 } END { exit none }'

@@ -8,7 +8,7 @@
 # BUILD/graders: what a student has edited is no matter.
 #
 # A line for each case, with its seconds; the last line counts; status 1 if anything was unexpected.
-# With --some, the solutions of the six steps and of each later lab's first exercise, and one mistake of each
+# With --some, the solution of each lab's first program (of the six steps the last), and one mistake of each
 # lab; with --rest, what that leaves out; with --tenth, a tenth of that, which the commit chooses, so that each
 # commit has another one. With --kept, the answers of tests/answers alone: their authors knew no judge, and the first
 # line of each says whether it must pass. With words, only cases whose names hold one of them: step_03, mistakes, hung. What was
@@ -67,8 +67,7 @@ wanted()
     # (patches() chooses among the mistakes.)
     local kind kept
     case $1 in
-    solutions/step_*) kind=some ;;
-    solutions/*) [[ $firsts == *" ${1#*/} "* ]] && kind=some || kind=rest ;;
+    solutions/*) [[ $finished == *" ${1#*/} "* ]] && kind=some || kind=rest ;;
     steps/* | alternatives/*) kind=rest ;;
     mistakes/*) kind=either ;;
     answers/*) kind=kept ;;
@@ -233,6 +232,8 @@ patched()
 
 # The first exercise of each lab.
 firsts=" $(common/scripts/labs.sh table | awk '!seen[$3]++ { print $2 }' | xargs) "
+# The first program of each lab, as it is at the end.
+finished=" $(common/scripts/labs.sh table | awk '!seen[$3]++ { first[$4] = 1 } first[$4] { last[$4] = $2 } END { for (each in last) print last[each] }' | xargs) "
 
 # patches KIND FILE: all of them; of mistakes --some takes one of a lab's first exercise, the end of the list,
 # so that the runs that hang, which take longest, mostly stay out.
