@@ -1,23 +1,15 @@
 #!/usr/bin/env bash
-# Usage: measure_allreduce.sh sweep|by_hand|fast|sparse
+# Usage: measure_allreduce.sh sweep|trainer|by_hand|fast|sparse
 #
 # The tables of labs/03-allreduce/handout.md, measured again, on standard output. The programs are the
 # solutions, and untouched files that are cut for it, whatever a student has made of steps/.
 
-set -euo pipefail
-export LC_ALL=C
-build=${BUILD:-build}
-
-# run N PROGRAM WORD...
-run()
-{
-    common/scripts/mpi.sh run "$@" 2>/dev/null
-}
+. common/scripts/measuring.sh
 
 # Microseconds for each all-reduce and number of ranks, by bytes: medians of three sweeps.
 sweep_table()
 {
-    local n work=$build/measure
+    local n
     mkdir -p "$work"
     for n in 1 2 3; do
         make -s sweep SOLUTIONS=1 >&2
@@ -53,12 +45,8 @@ accuracies()
 
 by_hand_table()
 {
-    local work=$build/measure optimizer program
-    mkdir -p "$work"
-    common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/by_hand.c" "$work/untouched" 2>/dev/null
-    "$build/compile-step" "$work/solutions/by_hand.c" "$work/yours"
+    local optimizer program
+    compile by_hand
     for program in untouched yours; do
         for _ in 1 2 3; do
             run 4 "$work/$program" --epochs 1 --images 6000 --log-dir "$work/logs"
@@ -69,6 +57,26 @@ by_hand_table()
         printf '| %s | %s | %s |\n' $optimizer "$(accuracies ${optimizer,,} "$work/untouched.out")" \
             "$(accuracies ${optimizer,,} "$work/yours.out")"
     done
+}
+
+# Images/s of a training on two workers, in five rounds: median (min to max).
+trainer_table()
+{
+    local each
+    compile ring
+    cp "$work/yours" "$work/ring"
+    sed 's/hvd_use_allreduce(allreduce)/hvd_use_allreduce(NULL)/' "$work/solutions/ring.c" >"$work/library.c"
+    "$build/compile-step" "$work/library.c" "$work/library" >&2
+    "$build/compile-step" "$work/solutions/gather.c" "$work/gather" >&2
+    for _ in 1 2 3 4 5; do
+        for each in ring gather library; do
+            run 2 "$work/$each" --max-count 16 --images 6000 --epochs 1 | sed -n "s/^Images.sec: /$each /p"
+        done
+    done | sort -k 1,1 -k 2,2g | awk '
+        { value[$1, ++count[$1]] = $2 }
+        function cell(name) { return sprintf("%.0f (%.0f to %.0f)", value[name, 3], value[name, 1], value[name, 5]) }
+        END { print "| | `ring` | `gather` | the library |\n| --- | --- | --- | --- |"
+              printf "| images/s | %s | %s | %s |\n", cell("ring"), cell("gather"), cell("library") }'
 }
 
 # fast_row NAME PROGRAM: the medians of three runs on two workers.
@@ -89,11 +97,8 @@ fast_row()
 
 fast_table()
 {
-    local work=$build/measure kib floats
-    mkdir -p "$work"
-    common/scripts/steps.sh cut "$work" >&2
-    make -s "$build/compile-step" >&2
-    "$build/compile-step" "$work/steps/fast_ring.c" "$work/untouched"
+    local kib floats
+    compile fast_ring
     echo '| | ms | times the bandwidth of MPI_Allreduce |'
     echo '| --- | --- | --- |'
     fast_row "a chunk at a time" "$work/untouched"
@@ -119,9 +124,9 @@ sparse_table()
 }
 
 case ${1:-} in
-sweep | by_hand | fast | sparse) "$1_table" ;;
+sweep | trainer | by_hand | fast | sparse) "$1_table" ;;
 *)
-    echo "usage: measure_allreduce.sh sweep|by_hand|fast|sparse" >&2
+    echo "usage: measure_allreduce.sh sweep|trainer|by_hand|fast|sparse" >&2
     exit 2
     ;;
 esac

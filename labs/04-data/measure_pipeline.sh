@@ -4,16 +4,7 @@
 # The tables of labs/04-data/handout.md about pipelines, measured again, on standard output. The program
 # is pipeline's solution, also with stages left out or moved.
 
-set -euo pipefail
-export LC_ALL=C
-build=${BUILD:-build}
-work=$build/measure
-
-# run N PROGRAM WORD...
-run()
-{
-    common/scripts/mpi.sh run "$@" 2>/dev/null
-}
+. common/scripts/measuring.sh
 
 # program NAME [COMMAND]: the solution, its text changed by a command of sed, as $work/NAME.
 program()
@@ -52,7 +43,7 @@ accuracy_table()
 # The images/s of one run of a program: one_speed PROGRAM SLOW_READER
 one_speed()
 {
-    run 1 "$1" --epochs 6 --images 6000 --shuffle-buffer 100 --slow-reader "$2" | figures Images/sec | median_of_later
+    run 1 "$1" --epochs 6 --images 6000 --shuffle-buffer 100 --pace 4 --slow-reader "$2" | figures Images/sec | median_of_later
 }
 
 # Of training steps alone, and with a validation after each epoch: medians of three runs.

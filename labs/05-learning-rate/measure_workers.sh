@@ -6,18 +6,10 @@
 # has made of steps/. SEEDS="1 2 3 4 5" are the trainings that `rates` makes of each kind, FLAGS what
 # its program is told.
 
-set -euo pipefail
-export LC_ALL=C
-build=${BUILD:-build}
+. common/scripts/measuring.sh
 seeds=${SEEDS:-1 2 3 4 5}
 flags=${FLAGS:---images 20000 --val-batch-size 250 --base-lr 0.01 --target-accuracy 0.87 --epochs 12}
 figure=labs/05-learning-rate/figures/rates.svg
-
-# run N PROGRAM WORD...
-run()
-{
-    common/scripts/mpi.sh run "$@" 2>/dev/null
-}
 
 accumulate_table()
 {
@@ -86,7 +78,6 @@ summarize()
 
 rates_table()
 {
-    local work=$build/measure
     mkdir -p "$work" "${figure%/*}"
     make -s "$build/rates" >&2
     train_all >"$work/rates.all"
