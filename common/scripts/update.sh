@@ -49,7 +49,7 @@ remove_part
 # What an older kit began for FROM, without a mark, has no branch.
 if [ -n "${FROM:-}" ] && [ "$(git --git-dir=.git config remote.origin.url 2>/dev/null)" = "$FROM" ] && [ -z "$(git --git-dir=.git for-each-ref refs/heads)" ]; then
     kept=.git.mine-$(date +%Y%m%d-%H%M%S)
-    mv -n -T .git "$kept" && echo "make update: your .git, which has no commit, is now $kept"
+    mv -n -T .git "$kept" && echo "make update: your .git, which has no branch, is now $kept"
 fi
 if [ -n "${FROM:-}" ] && [ ! -e .git ]; then
     make_clone
