@@ -315,7 +315,7 @@ confirm()
 check_kit()
 {
     [ -t 0 ] && [ -t 1 ] && [ "${YES:-}" != 1 ] || return 0
-    echo 'make check runs all tests of the kit, as make test does: about ten minutes.'
+    echo 'make check runs all tests of the kit, as make test does: about eight minutes.'
     echo 'To grade an exercise, name it: make check-1, make check-ring, ...'
     confirm 'Run the tests of the kit?' "no test was run"
 }
