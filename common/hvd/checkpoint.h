@@ -14,8 +14,8 @@
 //     NAME.rank-R.safetensors   a worker's own state: random numbers, position of its batches,
 //                               metrics of the epoch so far, moving statistics where they differ
 //
-// A checkpoint exists when its main file exists, and is then complete: the parts are written first;
-// the main file, which names them, is written beside its place, synced, and renamed. So the last
+// A checkpoint exists when its main file exists, and is then complete: the main file and then the
+// parts are written under temporary names, and synced; then the main file is renamed. So the last
 // complete checkpoint survives an end at any moment. All workers must see the folder.
 //
 // Not saved: the position of batches that fit does not use; state of a program's own callbacks that
