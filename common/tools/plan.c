@@ -392,10 +392,11 @@ static Way data_parallel(void)
 static void print_recompute(Way way)
 {
     double n = network.count, segment = ceil(sqrt(n));
-    double kept = ceil(n / segment) + fmax(segment - 2, 0);
-    printf("recompute: K = ceil(n/k) + max(k-2, 0) = %.0f of the n parts keep activations, in "
-           "segments of\nk = ceil(root of n) = %.0f; and up to a third more computing\n",
-           kept, segment);
+    double kept = fmin(n, ceil(n / segment) + fmax(segment - 2, 1));
+    printf(
+        "recompute: K = min(n, ceil(n/k) + max(k-2, 1)) = %.0f of the n parts keep activations, in "
+        "segments of\nk = ceil(root of n) = %.0f; and up to a third more computing\n",
+        kept, segment);
     way.keeps = "w V B/N K/n";
     way.activations *= kept / n;
     print_way(way);

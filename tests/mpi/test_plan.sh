@@ -182,7 +182,7 @@ for row in "cut in two, a batch of 256: each sends:split:2" "the same, 8 devices
 done
 
 # recompute holds a block's memory as models of their own have it, so the number of blocks is compared, and the ratio of bytes.
-for blocks in 16 36; do
+for blocks in 4 16 36; do
     rm -rf "$folder/trace"
     HVDLAB_TRACE=$folder/trace succeeds "$build/solution_recompute" --data synthetic --epochs 1 --images 500 --batch-size 500 \
         --base-lr 0.001 --blocks $blocks
@@ -192,13 +192,13 @@ for blocks in 16 36; do
     grep -q "^recompute: .* = ${held#*:} of" "$folder/plan" || fail "of $blocks blocks $held: $(grep ^recompute "$folder/plan")"
 done
 # The printed formula is the one that is calculated, without blocks to recompute as well.
-for blocks in 1 2 5 16 40; do
+for blocks in 1 2 3 4 5 16 40; do
     "$plan" chain:$blocks 1 >"$folder/plan"
     awk -v n=$blocks '
         function ceil(x) { return int(x) + (x > int(x)) }
-        /^recompute: K = ceil\(n\/k\) \+ max\(k-2, 0\) = / { kept = $9 }
+        /^recompute: K = min\(n, ceil\(n\/k\) \+ max\(k-2, 1\)\) = / { kept = $10 }
         /^k = ceil\(root of n\) = / { k = $7 + 0 }
-        END { exit !(k == ceil(sqrt(n)) && kept == ceil(n / k) + (k > 2 ? k - 2 : 0)) }' "$folder/plan" ||
+        END { exit !(k == ceil(sqrt(n)) && kept == (n < 2 ? 1 : ceil(n / k) + (k > 3 ? k - 2 : 1))) }' "$folder/plan" ||
         fail "recompute of $blocks blocks: $(grep -A 1 ^recompute "$folder/plan")"
 done
 near "recompute: 36 blocks of 16" $((kept[36] * 1000 / kept[16])) 0.97 1.03 $((reckoned[36] * 1000 / reckoned[16]))
