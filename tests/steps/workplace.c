@@ -112,6 +112,17 @@ void workplace_unlock(WorkplaceLock lock)
 
 // ---- Folders.
 
+// Removes a folder to which ranks of a killed check may still write: they end a moment after it.
+static void remove_after_writers(const char *folder)
+{
+    enum { TRIES = 100, PAUSE_US = 50000 };
+    remove_tree(folder);
+    for (int tries = 1; tries < TRIES && access(folder, F_OK) == 0; tries++) {
+        usleep(PAUSE_US);
+        remove_tree(folder);
+    }
+}
+
 // mpirun's files are elsewhere, and a link in each run's folder leads there.
 static void remove_temporary_files(const char *folder)
 {
@@ -122,7 +133,7 @@ static void remove_temporary_files(const char *folder)
         target[length > 0 ? length : 0] = '\0';
         size_t begin = strlen(TEMPORARY_BEGIN);
         if (strncmp(target, TEMPORARY_BEGIN, begin) == 0 && !strchr(target + begin, '/'))
-            remove_tree(target);
+            remove_after_writers(target);
         free(link);
     }
     if (runs)
