@@ -187,7 +187,7 @@ static void show(const char *folder, const char *to)
 {
     Picture picture = picture_of(read_folder(folder), folder, NULL, NULL);
     if (picture.ranks == 0)
-        die("there is no trace in %s: no file rank-0.jsonl", folder);
+        die("there is no trace in %s: run a program with HVDLAB_TRACE=%s first", folder, folder);
     tell_others(picture.data, folder);
     write_page(picture.data, to);
     cJSON_Delete(picture.data);
@@ -201,7 +201,7 @@ int main(int argc, char **argv)
         die("%s", usage);
     const char *folder = argv[1 + live], *to = argv[2 + live];
     DIR *trace = opendir(folder);
-    if (!trace && !live)
+    if (!trace && !live && errno != ENOENT)
         die("there is no trace in %s: %s", folder, strerror(errno));
     if (trace)
         closedir(trace);

@@ -37,10 +37,11 @@ command -v chromium >/dev/null && command -v chromedriver >/dev/null && /usr/bin
 }
 limit=300
 refused 'usage: page' "$page"
-refused 'there is no trace in' "$page" "$folder/nothing" "$folder/p.html"
+refused "there is no trace in $folder/nothing: run a program with HVDLAB_TRACE=$folder/nothing first" "$page" "$folder/nothing" "$folder/p.html"
+refused "there is no trace in $page: Not a directory" "$page" "$page" "$folder/p.html"
 mkdir "$folder/empty"
 touch "$folder/empty/rank--1.jsonl"
-refused 'no file rank-0.jsonl' "$page" "$folder/empty" "$folder/p.html"
+refused 'run a program with HVDLAB_TRACE=' "$page" "$folder/empty" "$folder/p.html"
 
 HVDLAB_TRACE=$folder/trace HVD_LAYOUT=0,1,0,1 succeeds common/scripts/mpi.sh run 4 "$build/solution_06" --width 1 --epochs 2 \
     --data synthetic --images 640 --log-dir "$folder/logs"
