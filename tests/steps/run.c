@@ -402,8 +402,10 @@ const Run *run_named(const Runs *runs, const char *name)
 
 double run_flag(const Run *run, const char *flag)
 {
-    const char *at = strstr(run->plan.flags, flag);
-    return at ? atof(at + strlen(flag)) : (double)NAN;
+    double value = (double)NAN;
+    for (const char *at = run->plan.flags; (at = strstr(at, flag));) // the last one counts
+        value = atof(at += strlen(flag));
+    return value;
 }
 
 bool run_trains(const RunPlan *plan)
