@@ -30,9 +30,9 @@
 // lost where a job ends otherwise than by the end of main, exit(0) or hvd_shutdown.
 //
 // Between several hosts (simulated ones included) an all-reduce through MPI is hierarchical
-// (hierarchical.h) where its data are 8 KiB or more for each host; less data use MPI's own
-// algorithm. The rule is the same on every worker and in every run. HVD_HIERARCHICAL=1 has all use
-// it, 0 none (auto: the rule). NCCL chooses by itself.
+// (hierarchical.h) if its data have at least 8 KiB times the number of hosts. Less data use MPI's
+// own algorithm. The rule is the same on every worker and in every run. HVD_HIERARCHICAL=1 has all
+// use it, 0 none (auto: the rule). NCCL chooses by itself.
 //
 // Values are floats in the host's memory, or in that of the GPU that this process works on: these
 // travel as a copy in the host's memory. A call that has the name of one of Horovod's means the
