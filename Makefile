@@ -553,7 +553,7 @@ test-answers: ##k grade all known mistakes and right answers (ANSWERS=--rest: bu
 	$(build_first) $(checker)
 	$(run_tests) answers
 
-test-ranks: ##k the part of make test that is about ranks, MPI and its launcher
+test-ranks: ##k the tests that are about ranks, MPI and its launcher
 	@common/scripts/deps.sh install build $(for_tests)
 	$(build_first) $(build_tests)
 	$(run_tests) ranks --together ranks_together

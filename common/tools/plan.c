@@ -394,8 +394,8 @@ static void print_recompute(Way way)
     double n = network.count, segment = ceil(sqrt(n));
     double kept = fmin(n, ceil(n / segment) + fmax(segment - 2, 1));
     printf(
-        "recompute: K = min(n, ceil(n/k) + max(k-2, 1)) = %.0f of the n parts keep activations, in "
-        "segments of\nk = ceil(root of n) = %.0f; and up to a third more computing\n",
+        "recompute: at most K = min(n, ceil(n/k) + max(k-2, 1)) = %.0f of the n parts keep "
+        "activations,\nin segments of k = ceil(root of n) = %.0f; and up to a third more computing\n",
         kept, segment);
     way.keeps = "w V B/N K/n";
     way.activations *= kept / n;

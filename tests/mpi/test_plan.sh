@@ -196,8 +196,8 @@ for blocks in 1 2 3 4 5 16 40; do
     "$plan" chain:$blocks 1 >"$folder/plan"
     awk -v n=$blocks '
         function ceil(x) { return int(x) + (x > int(x)) }
-        /^recompute: K = min\(n, ceil\(n\/k\) \+ max\(k-2, 1\)\) = / { kept = $10 }
-        /^k = ceil\(root of n\) = / { k = $7 + 0 }
+        /^recompute: at most K = min\(n, ceil\(n\/k\) \+ max\(k-2, 1\)\) = / { kept = $12 }
+        /^in segments of k = ceil\(root of n\) = / { k = $10 + 0 }
         END { exit !(k == ceil(sqrt(n)) && kept == (n < 2 ? 1 : ceil(n / k) + (k > 3 ? k - 2 : 1))) }' "$folder/plan" ||
         fail "recompute of $blocks blocks: $(grep -A 1 ^recompute "$folder/plan")"
 done
