@@ -15,7 +15,7 @@ row()
     shift 4
     printf '| %s |' "$name"
     for ((run = 0; run < runs; run++)); do
-        common/scripts/mpi.sh run "$workers" "$work/$program" --log-dir "$work/logs" "$@" 2>/dev/null |
+        run "$workers" "$work/$program" --log-dir "$work/logs" "$@" |
             awk '{ for (i = 1; i < NF; i++) if ($i == "val_accuracy:") last = $(i + 1) }
                  /^Epoch/ { begun = $2 } / val_accuracy: / { ended = begun }
                  END { if (begun == ended) printf "%.2f\n", last; else print "nan" }' || true

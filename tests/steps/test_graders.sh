@@ -126,7 +126,8 @@ grade()
 
 # ---- Exercises, as lab.conf has them.
 
-exercises=$(common/scripts/labs.sh table | cut -d ' ' -f 1)
+table=$(common/scripts/labs.sh table)
+exercises=$(cut -d ' ' -f 1 <<<"$table")
 of() { common/scripts/labs.sh get "$1" "$2"; } # EXERCISE KEY
 
 title() { [[ $1 == *[!0-9]* ]] && echo "$1" || echo "step $1"; }
@@ -231,9 +232,9 @@ patched()
 }
 
 # The first exercise of each lab.
-firsts=" $(common/scripts/labs.sh table | awk '!seen[$3]++ { print $2 }' | xargs) "
+firsts=" $(awk '!seen[$3]++ { print $2 }' <<<"$table" | xargs) "
 # The first program of each lab, as it is at the end.
-finished=" $(common/scripts/labs.sh table | awk '!seen[$3]++ { first[$4] = 1 } first[$4] { last[$4] = $2 } END { for (each in last) print last[each] }' | xargs) "
+finished=" $(awk '!seen[$3]++ { first[$4] = 1 } first[$4] { last[$4] = $2 } END { for (each in last) print last[each] }' <<<"$table" | xargs) "
 
 # patches KIND FILE: all of them; of mistakes --some takes one of a lab's first exercise, the end of the list,
 # so that the runs that hang, which take longest, mostly stay out.

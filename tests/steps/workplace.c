@@ -116,10 +116,11 @@ void workplace_unlock(WorkplaceLock lock)
 static void remove_after_writers(const char *folder)
 {
     enum { TRIES = 100, PAUSE_US = 50000 };
-    remove_tree(folder);
-    for (int tries = 1; tries < TRIES && access(folder, F_OK) == 0; tries++) {
-        usleep(PAUSE_US);
+    for (int tries = 0; tries < TRIES; tries++) {
         remove_tree(folder);
+        if (access(folder, F_OK) != 0)
+            return;
+        usleep(PAUSE_US);
     }
 }
 
